@@ -77,7 +77,7 @@ def output_shape(spatial: Sequence[int], kernel: Sequence[int], geometry: Window
     dims = len(geometry.stride)
     if len(spatial) != dims or len(kernel) != dims:
         raise ShapeError(
-            f"the geometry has {dims} spatial dimensions, the input {len(spatial)} and the kernel {len(kernel)}"
+            f"the geometry has {dims} spatial dimensions, input {len(spatial)}, kernel {len(kernel)}"
         )
     reach = [d * (k - 1) + 1 for d, k in zip(geometry.dilation, kernel, strict=True)]
     padded = [n + geometry.pad[2 * i] + geometry.pad[2 * i + 1] for i, n in enumerate(spatial)]

@@ -1,0 +1,254 @@
+"""Gradient checks: the backward against central differences, in float64, with a diagnosis when it is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from undertow.core.backward import grad
+from undertow.core.variable import Variable, as_variable
+from undertow.errors import UndertowError
+
+ELEMENTWISE_LIMIT = 256
+DIRECTIONS = 6
+
+
+class GradientCheckError(UndertowError, AssertionError):
+    """The gradient a backward computed is not the derivative of its forward.
+
+    input: index of the input. index: the element (None when a direction was tried).
+    computed, expected: what backward gave and what differences give. cause: a guess in words.
+    """
+
+    def __init__(self, input: int, index: tuple[int, ...] | None, computed: float, expected: float, cause: str) -> None:
+        self.input, self.index, self.computed, self.expected, self.cause = input, index, computed, expected, cause
+        where = f"input {input}" + (f" at index {index}" if index is not None else " along a random direction")
+        super().__init__(
+            f"gradient of {where}: backward gives {computed:.9g}, central differences give {expected:.9g}; "
+            f"likely cause: {cause}"
+        )
+
+
+@dataclass(frozen=True)
+class GradientReport:
+    """What a successful check saw: the largest error relative to the gradient's scale, and the kinks skipped."""
+
+    largest_error: float
+    kinks: int
+    checked: int
+
+
+@dataclass(frozen=True)
+class _Slope:
+    """Differences of the scalar along one direction: central, and one-sided left and right."""
+
+    central: float
+    left: float
+    right: float
+    kink: bool
+
+
+def check_gradients(
+    function: Callable[..., Any],
+    inputs: Sequence[np.ndarray],
+    *,
+    eps: float = 1e-5,
+    rtol: float = 1e-6,
+    atol: float = 1e-8,
+    second_order: bool = False,
+    seed: int = 0,
+) -> GradientReport:
+    """Compare `backward` with central differences, in float64.
+
+    function: from Variables to a Variable or a tuple of them; must give the same result for the same input.
+    inputs: float arrays are checked (as float64), others are passed on as constants.
+    eps: step of the differences. rtol, atol: allowed error, rtol relative to the largest gradient of the input.
+    second_order: also check the gradient of the gradient.
+
+    The outputs are weighted with fixed random numbers into one scalar. Inputs of up to 256 elements are checked
+    element by element, larger ones along random directions. At a kink (the slopes left and right differ) any
+    value between the two slopes is right.
+
+    Returns a GradientReport. Raises GradientCheckError naming input, index, both values and a likely cause.
+    """
+    check = _Check(function, inputs, eps, rtol, atol, seed)
+    report = check.run()
+    if second_order:
+        check_gradients(check.gradient_function(), check.arrays, eps=eps, rtol=rtol * 10, atol=atol * 10, seed=seed + 1)
+    return report
+
+
+class _Check:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        inputs: Sequence[np.ndarray],
+        eps: float,
+        rtol: float,
+        atol: float,
+        seed: int,
+    ) -> None:
+        self.function = function
+        self.arrays = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in map(np.asarray, inputs)]
+        self.checked = [i for i, a in enumerate(self.arrays) if a.dtype.kind == "f"]
+        self.eps, self.rtol, self.atol = eps, rtol, atol
+        self.rng = np.random.default_rng(seed)
+        self.weights: list[np.ndarray] = []
+
+    def run(self) -> GradientReport:
+        computed = self._computed_gradients()
+        largest, kinks, count = 0.0, 0, 0
+        for position, gradient in zip(self.checked, computed, strict=True):
+            size = self.arrays[position].size
+            check = self._elementwise if size <= ELEMENTWISE_LIMIT else self._along_directions
+            error, found = check(position, gradient)
+            largest, kinks, count = max(largest, error), kinks + found, count + size
+        return GradientReport(largest, kinks, count)
+
+    def gradient_function(self) -> Callable[..., Any]:
+        """The gradient as a function of the same inputs, for the check of second order."""
+
+        def gradients(*variables: Variable) -> tuple[Variable, ...]:
+            ys = self._outputs(variables)
+            wanted = [variables[i] for i in self.checked]
+            # Inputs on which the function depends linearly drop out of the second derivative: that is a zero.
+            found = grad(ys, wanted, [as_variable(w) for w in self.weights], create_graph=True)
+            return tuple(g + 0.0 * v for g, v in zip(found, wanted, strict=True))
+
+        return gradients
+
+    def _outputs(self, variables: Sequence[Variable]) -> list[Variable]:
+        ys = self.function(*variables)
+        return list(ys) if isinstance(ys, (tuple, list)) else [ys]
+
+    def _variables(self) -> list[Variable]:
+        return [Variable(a.copy(), requires_grad=i in self.checked) for i, a in enumerate(self.arrays)]
+
+    def _computed_gradients(self) -> list[np.ndarray]:
+        variables = self._variables()
+        ys = self._outputs(variables)
+        self.weights = [self.rng.uniform(0.5, 1.5, y.shape) * self.rng.choice([-1, 1], y.shape) for y in ys]
+        seeds = [np.asarray(w, dtype=y.dtype) for w, y in zip(self.weights, ys, strict=True)]
+        found = grad(ys, [variables[i] for i in self.checked], seeds)
+        return [g.data for g in found]
+
+    def _scalar(self, input: int, array: np.ndarray) -> float:
+        variables = self._variables()
+        variables[input].data = array
+        ys = self._outputs(variables)
+        return float(sum(np.sum(w * y.data) for w, y in zip(self.weights, ys, strict=True)))
+
+    def _slope(self, input: int, direction: np.ndarray) -> _Slope:
+        array = self.arrays[input]
+        middle = self._scalar(input, array)
+
+        def sides(step: float) -> tuple[float, float]:
+            ahead = self._scalar(input, array + step * direction)
+            behind = self._scalar(input, array - step * direction)
+            return (middle - behind) / step, (ahead - middle) / step
+
+        left, right = sides(self.eps)
+        central = (left + right) / 2
+        scale = max(abs(left), abs(right), abs(middle) * 1e-6, 1e-12)
+        kink = False
+        # Smooth: the two slopes approach each other as the step shrinks. At a kink they do not.
+        if abs(left - right) > 1e-4 * scale:
+            nearer_left, nearer_right = sides(self.eps / 10)
+            kink = abs(nearer_left - nearer_right) > 0.5 * abs(left - right)
+        return _Slope(central, left, right, kink)
+
+    def _allowed(self, scale: float) -> float:
+        return self.atol + self.rtol * scale
+
+    def _elementwise(self, input: int, gradient: np.ndarray) -> tuple[float, int]:
+        array = self.arrays[input]
+        slopes: dict[tuple[int, ...], _Slope] = {}
+        for index in np.ndindex(array.shape):
+            direction = np.zeros_like(array)
+            direction[index] = 1.0
+            slopes[index] = self._slope(input, direction)
+        scale = max((abs(s.central) for s in slopes.values()), default=0.0)
+        errors = {index: _error(float(gradient[index]), s) for index, s in slopes.items()}
+        worst = max(errors, key=lambda index: errors[index], default=None)
+        if worst is not None and not errors[worst] <= self._allowed(scale):
+            expected = np.array([s.central for s in slopes.values()]).reshape(array.shape)
+            cause = _diagnose(gradient, expected, slopes[worst], self._allowed(scale), scale)
+            raise GradientCheckError(input, worst, float(gradient[worst]), slopes[worst].central, cause)
+        kinks = sum(s.kink for s in slopes.values())
+        return (errors[worst] / scale if worst is not None and scale else 0.0), kinks
+
+    def _along_directions(self, input: int, gradient: np.ndarray) -> tuple[float, int]:
+        largest, kinks = 0.0, 0
+        for _ in range(DIRECTIONS):
+            direction = self.rng.standard_normal(self.arrays[input].shape)
+            direction /= np.linalg.norm(direction)
+            slope = self._slope(input, direction)
+            computed = float(np.sum(gradient * direction))
+            scale = max(float(np.linalg.norm(gradient)), abs(slope.central))
+            error = _error(computed, slope)
+            kinks += slope.kink
+            if not error <= self._allowed(scale):
+                raise self._explain_direction(input, gradient, computed, slope)
+            largest = max(largest, error / scale if scale else 0.0)
+        return largest, kinks
+
+    def _explain_direction(
+        self, input: int, gradient: np.ndarray, computed: float, slope: _Slope
+    ) -> GradientCheckError:
+        """Name an element: of a sample of them, the one that is off most, and what the sample looks like."""
+        array = self.arrays[input]
+        flat = self.rng.permutation(array.size)[:ELEMENTWISE_LIMIT]
+        slopes = []
+        for position in flat:
+            direction = np.zeros_like(array)
+            direction.flat[position] = 1.0
+            slopes.append(self._slope(input, direction))
+        expected = np.array([s.central for s in slopes])
+        given = np.asarray(gradient).reshape(-1)[flat]
+        errors = np.array([_error(float(g), s) for g, s in zip(given, slopes, strict=True)])
+        worst = int(np.nanargmax(np.where(np.isnan(errors), np.inf, errors)))
+        scale = float(np.max(np.abs(expected)))
+        if errors[worst] <= self._allowed(scale):
+            return GradientCheckError(input, None, computed, slope.central, "single elements, not the whole array")
+        cause = _diagnose(given, expected, slopes[worst], self._allowed(scale), scale)
+        index = tuple(int(i) for i in np.unravel_index(int(flat[worst]), array.shape))
+        return GradientCheckError(input, index, float(given[worst]), slopes[worst].central, cause)
+
+
+def _error(computed: float, slope: _Slope) -> float:
+    """Distance to the central difference; at a kink, to the interval between the two one-sided slopes."""
+    if not slope.kink:
+        return abs(computed - slope.central)
+    low, high = min(slope.left, slope.right), max(slope.left, slope.right)
+    return max(low - computed, computed - high, 0.0) if np.isfinite(computed) else float("inf")
+
+
+def _diagnose(given: np.ndarray, expected: np.ndarray, worst: _Slope, allowed: float, scale: float) -> str:
+    """A guess at the mistake, from how the whole gradient differs from the expected one."""
+
+    def agree(a: np.ndarray, b: np.ndarray) -> bool:
+        return bool(np.all(np.abs(a - b) <= allowed + 1e-5 * scale))
+
+    if not np.all(np.isfinite(given)):
+        return "the backward divides by zero or overflows: its result is not finite"
+    if worst.kink:
+        return f"a kink: the slope is {worst.left:.6g} on the left and {worst.right:.6g} on the right of this point"
+    if agree(-given, expected):
+        return "the sign: every element has the opposite sign"
+    if not np.any(given):
+        return "nothing arrives: the gradient is zero everywhere"
+    factor = float(np.sum(given * expected) / np.sum(given * given))
+    if factor and agree(given * factor, expected):
+        return f"a constant factor: the gradient is {1 / factor:.6g} times the derivative"
+    if expected.ndim >= 2:
+        swapped = np.swapaxes(given, -1, -2)
+        if swapped.shape == expected.shape and agree(swapped, expected):
+            return "transposed: the gradient equals the derivative with its last two axes swapped"
+    off = np.abs(given - expected) > allowed
+    share = float(off.mean())
+    if share < 0.5:
+        return f"some elements only ({int(off.sum())} of {off.size}): look at edges, indices and masks"
+    return "the formula: elements differ in no simple pattern"

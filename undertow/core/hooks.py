@@ -1,0 +1,94 @@
+"""Hooks around every operation: timing, NaN search, statistics, tracing; instead of prints inside layers."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from undertow.core.modes import modes
+from undertow.errors import NonFiniteError
+
+if TYPE_CHECKING:
+    from undertow.core.function import Function
+
+Arrays = tuple[np.ndarray, ...]
+MaybeArrays = tuple[np.ndarray | None, ...]
+
+
+class FunctionHook:
+    """Sees every operation of this thread while it is entered (`with hook:`).
+
+    Override what you need. Arrays handed in are those of the engine: look, do not write.
+    """
+
+    def before_forward(self, function: Function, inputs: Arrays) -> None:
+        """Called with the input arrays before `function.forward`."""
+
+    def after_forward(self, function: Function, inputs: Arrays, outputs: Arrays) -> None:
+        """Called with the results of `function.forward`."""
+
+    def before_backward(self, function: Function, output_grads: Arrays) -> None:
+        """Called with the gradients of the outputs before `function.backward`."""
+
+    def after_backward(self, function: Function, output_grads: Arrays, input_grads: MaybeArrays) -> None:
+        """Called with the gradients of the inputs; None where an input gets none."""
+
+    def __enter__(self) -> FunctionHook:
+        modes.hooks = (*modes.hooks, self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        modes.hooks = tuple(hook for hook in modes.hooks if hook is not self)
+
+
+class TimerHook(FunctionHook):
+    """Adds up seconds per kind of function: `.forward[name]`, `.backward[name]`, `.calls[name]`."""
+
+    def __init__(self) -> None:
+        self.forward: dict[str, float] = defaultdict(float)
+        self.backward: dict[str, float] = defaultdict(float)
+        self.calls: dict[str, int] = defaultdict(int)
+        self._started: list[float] = []
+
+    def before_forward(self, function: Function, inputs: Arrays) -> None:
+        self._started.append(time.perf_counter())
+
+    def after_forward(self, function: Function, inputs: Arrays, outputs: Arrays) -> None:
+        self.forward[function.label] += time.perf_counter() - self._started.pop()
+        self.calls[function.label] += 1
+
+    def before_backward(self, function: Function, output_grads: Arrays) -> None:
+        self._started.append(time.perf_counter())
+
+    def after_backward(self, function: Function, output_grads: Arrays, input_grads: MaybeArrays) -> None:
+        self.backward[function.label] += time.perf_counter() - self._started.pop()
+
+
+class NaNHook(FunctionHook):
+    """Stops at the first operation whose result is not finite and names it."""
+
+    def after_forward(self, function: Function, inputs: Arrays, outputs: Arrays) -> None:
+        self._check(function, "forward", inputs, outputs)
+
+    def after_backward(self, function: Function, output_grads: Arrays, input_grads: MaybeArrays) -> None:
+        self._check(function, "backward", output_grads, input_grads)
+
+    @staticmethod
+    def _check(function: Function, way: str, given: MaybeArrays, made: MaybeArrays) -> None:
+        for index, array in enumerate(made):
+            if array is None or array.dtype.kind not in "fc" or np.isfinite(array).all():
+                continue
+            clean = all(a is None or a.dtype.kind not in "fc" or np.isfinite(a).all() for a in given)
+            origin = "from finite inputs" if clean else "its inputs were already not finite"
+            bad = int(array.size - np.isfinite(array).sum())
+            raise NonFiniteError(
+                f"{way} of {function.label} made {bad} non-finite values in result {index} "
+                f"of shape {array.shape} ({origin})",
+                remedy="lower the learning rate, clip the gradients, or look at the inputs of this operation",
+            )
