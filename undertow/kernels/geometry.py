@@ -25,9 +25,7 @@ class ConvGeometry:
 
     def __post_init__(self) -> None:
         if min(self.stride) < 1 or min(self.dilation) < 1 or min(self.pad) < 0 or self.groups < 1:
-            raise ShapeError(
-                f"stride, dilation and groups must be at least 1 and padding at least 0, got {self}"
-            )
+            raise ShapeError(f"stride, dilation and groups must be at least 1 and padding at least 0, got {self}")
 
     def output_size(self, height: int, width: int, kernel: Pair) -> Pair:
         """Height and width of the output: floor((in + pads - dilation*(k-1) - 1) / stride) + 1."""
@@ -40,9 +38,7 @@ class ConvGeometry:
         height = (out_h - 1) * self.stride[0] + self.dilation[0] * (kernel[0] - 1) + 1 - top - bottom
         width = (out_w - 1) * self.stride[1] + self.dilation[1] * (kernel[1] - 1) + 1 - left - right
         if height < 1 or width < 1:
-            raise ShapeError(
-                f"padding {self.pad} leaves nothing of a transposed {kernel[0]}x{kernel[1]} window"
-            )
+            raise ShapeError(f"padding {self.pad} leaves nothing of a transposed {kernel[0]}x{kernel[1]} window")
         return height, width
 
 
@@ -64,9 +60,7 @@ class ConvNdGeometry:
         if not dims or len(self.dilation) != dims or len(self.pad) != 2 * dims:
             raise ShapeError(f"stride and dilation need one number per dimension and padding two, got {self}")
         if min(self.stride) < 1 or min(self.dilation) < 1 or min(self.pad) < 0 or self.groups < 1:
-            raise ShapeError(
-                f"stride, dilation and groups must be at least 1 and padding at least 0, got {self}"
-            )
+            raise ShapeError(f"stride, dilation and groups must be at least 1 and padding at least 0, got {self}")
 
 
 Windows = ConvGeometry | ConvNdGeometry
@@ -76,9 +70,7 @@ def output_shape(spatial: Sequence[int], kernel: Sequence[int], geometry: Window
     """Number of windows along each dimension: floor((in + pads - dilation*(k-1) - 1) / stride) + 1."""
     dims = len(geometry.stride)
     if len(spatial) != dims or len(kernel) != dims:
-        raise ShapeError(
-            f"the geometry has {dims} spatial dimensions, input {len(spatial)}, kernel {len(kernel)}"
-        )
+        raise ShapeError(f"the geometry has {dims} spatial dimensions, input {len(spatial)}, kernel {len(kernel)}")
     reach = [d * (k - 1) + 1 for d, k in zip(geometry.dilation, kernel, strict=True)]
     padded = [n + geometry.pad[2 * i] + geometry.pad[2 * i + 1] for i, n in enumerate(spatial)]
     if min(kernel) < 1 or any(r > p for r, p in zip(reach, padded, strict=True)):
@@ -156,9 +148,7 @@ def caffe_pooling(
     return PoolGeometry(size, stride, pad, (out[0], out[1]), pad)
 
 
-def darknet_pooling(
-    height: int, width: int, size: int, stride: int, padding: int | None = None
-) -> PoolGeometry:
+def darknet_pooling(height: int, width: int, size: int, stride: int, padding: int | None = None) -> PoolGeometry:
     """Darknet's rule (maxpool_layer.c): out = (in + padding - size) / stride + 1, as C divides.
 
     padding: the sum of both sides, `size - 1` when None, as in a cfg without `padding=`. The first window
