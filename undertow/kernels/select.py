@@ -1,0 +1,127 @@
+"""The one place where a kernel's backend is chosen, call by call.
+
+Functions call the names below, never a backend. A call goes to `undertow.kernels.cpu` (compiled, float32) when
+all its floating-point arrays are float32, `precision("reference")` is not in force and that backend says that
+it supports these arguments; otherwise to `undertow.kernels.reference` (NumPy, any float type). Both give the
+same shapes and meaning; the docstrings stand in the reference.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import warnings
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from undertow.core.modes import current_precision
+from undertow.errors import UndertowWarning
+from undertow.kernels import reference
+from undertow.kernels.geometry import ConvGeometry, PoolGeometry, Windows
+from undertow.kernels.reference.pooling import PoolKind
+
+Array = np.ndarray[Any, Any]
+
+
+def conv2d(x: Array, w: Array, b: Array | None, geometry: ConvGeometry) -> Array:
+    """`reference.conv2d`."""
+    return _run("conv2d", x, w, b, geometry)
+
+
+def conv2d_backward_data(gy: Array, w: Array, x_shape: Sequence[int], geometry: ConvGeometry) -> Array:
+    """`reference.conv2d_backward_data`."""
+    return _run("conv2d_backward_data", gy, w, x_shape, geometry)
+
+
+def conv2d_backward_weights(gy: Array, x: Array, w_shape: Sequence[int], geometry: ConvGeometry) -> Array:
+    """`reference.conv2d_backward_weights`."""
+    return _run("conv2d_backward_weights", gy, x, w_shape, geometry)
+
+
+def convnd(x: Array, w: Array, b: Array | None, geometry: Windows) -> Array:
+    """`reference.convnd`."""
+    return _run("convnd", x, w, b, geometry)
+
+
+def convnd_backward_data(gy: Array, w: Array, x_shape: Sequence[int], geometry: Windows) -> Array:
+    """`reference.convnd_backward_data`."""
+    return _run("convnd_backward_data", gy, w, x_shape, geometry)
+
+
+def convnd_backward_weights(gy: Array, x: Array, w_shape: Sequence[int], geometry: Windows) -> Array:
+    """`reference.convnd_backward_weights`."""
+    return _run("convnd_backward_weights", gy, x, w_shape, geometry)
+
+
+def im2col(image: Array, kernel: Sequence[int], geometry: Windows) -> Array:
+    """`reference.im2col`."""
+    return _run("im2col", image, kernel, geometry)
+
+
+def col2im(cols: Array, image_shape: Sequence[int], kernel: Sequence[int], geometry: Windows) -> Array:
+    """`reference.col2im`."""
+    return _run("col2im", cols, image_shape, kernel, geometry)
+
+
+def pool2d(kind: PoolKind, x: Array, geometry: PoolGeometry) -> tuple[Array, Array | None]:
+    """`reference.pool2d`."""
+    return _run("pool2d", kind, x, geometry)
+
+
+def pool2d_backward(
+    kind: PoolKind, gy: Array, indexes: Array | None, x_shape: Sequence[int], geometry: PoolGeometry
+) -> Array:
+    """`reference.pool2d_backward`."""
+    return _run("pool2d_backward", kind, gy, indexes, x_shape, geometry)
+
+
+def max_pool2d_gather(x: Array, indexes: Array) -> Array:
+    """`reference.max_pool2d_gather`."""
+    return _run("max_pool2d_gather", x, indexes)
+
+
+def set_threads(count: int | None) -> None:
+    """Let the compiled kernels use this many threads in the whole process; None: all processors.
+
+    The reference kernels take what NumPy's BLAS takes (OPENBLAS_NUM_THREADS and the like).
+    """
+    if _compiled_backend() is not None:
+        importlib.import_module("undertow.kernels.cpu.threads").set_threads(count)
+
+
+def _run(name: str, *arguments: Any) -> Any:
+    """The kernel of that name, from the backend that fits the arguments."""
+    if current_precision() != "reference" and _all_float32(arguments):
+        compiled = _compiled_backend()
+        if compiled is not None and compiled.supports(name, *arguments):
+            return getattr(compiled, name)(*arguments)
+    return getattr(reference, name)(*arguments)
+
+
+def _all_float32(arguments: tuple[Any, ...]) -> bool:
+    """Whether every floating-point array among the arguments is float32."""
+    return all(
+        argument.dtype == np.float32
+        for argument in arguments
+        if isinstance(argument, np.ndarray) and argument.dtype.kind == "f"
+    )
+
+
+@functools.cache
+def _compiled_backend() -> ModuleType | None:
+    """`undertow.kernels.cpu`, imported at the first call that could use it; None, said once, if it cannot be."""
+    try:
+        compiled = importlib.import_module("undertow.kernels.cpu")
+    except ImportError as error:
+        warnings.warn(
+            UndertowWarning(
+                f"the compiled kernels cannot be loaded ({error}); the slower NumPy ones are used. "
+                f"To mend it: pip install numba"
+            ),
+            stacklevel=2,
+        )
+        return None
+    return compiled if hasattr(compiled, "supports") else None
