@@ -1,0 +1,72 @@
+"""Reading the small text files of Darknet: bounded, decoded, split into numbered lines; and reporting about them."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+
+from undertow.errors import FormatError, UndertowWarning, describe
+
+# A cfg, names or list file beyond this size is something else given by mistake (a weights file, a video).
+LARGEST_TEXT = 256 * 1024 * 1024
+
+_LINE_END = re.compile(r"\r\n|\n|\r")
+_OTHER_ENCODINGS = ((b"\xff\xfe", "UTF-16"), (b"\xfe\xff", "UTF-16"))
+
+
+def read_text(path: str | os.PathLike[str], largest: int = LARGEST_TEXT) -> str:
+    """The text of a file, without its byte order mark.
+
+    Bytes that are not UTF-8 survive as surrogates, so that writing the text gives the same bytes back.
+    Raises FormatError when the file cannot be read, is larger than `largest` bytes, or is not text.
+    """
+    name = os.fspath(path)
+    try:
+        with open(path, "rb") as stream:
+            data = stream.read(largest + 1)
+    except (OSError, ValueError) as problem:
+        reason = getattr(problem, "strerror", None) or str(problem)
+        raise FormatError(f"cannot be read: {reason}", file=name, remedy="check the path") from problem
+    if len(data) > largest:
+        raise FormatError(f"more than {largest:,} bytes, too large for a text file of Darknet", file=name)
+    return decode(data, name)
+
+
+def decode(data: bytes, file: str) -> str:
+    """Bytes as text; refuses UTF-16 and binary data with the place of the first zero byte."""
+    for mark, encoding in _OTHER_ENCODINGS:
+        if data.startswith(mark):
+            raise FormatError(f"the file is written in {encoding}", file=file, remedy="save it as UTF-8 text")
+    zero = data.find(b"\0")
+    if zero >= 0:
+        line = data.count(b"\n", 0, zero) + 1
+        raise FormatError("a zero byte: this is not a text file", file=file, line=line, offset=zero)
+    return data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines without their ends; Unix, Windows and old Macintosh ends all count."""
+    return _LINE_END.split(text)
+
+
+def show(text: str, longest: int = 60) -> str:
+    """Text made safe and short for a message: anything unprintable is escaped."""
+    short = text if len(text) <= longest else text[:longest] + "..."
+    return short if short.isprintable() else ascii(short)[1:-1]
+
+
+def report_oddity(
+    reason: str,
+    *,
+    strict: bool,
+    file: str | None = None,
+    line: int | None = None,
+    offset: int | None = None,
+    layer: int | str | None = None,
+    remedy: str | None = None,
+) -> None:
+    """Something that is accepted with an UndertowWarning, or refused with a FormatError when `strict`."""
+    if strict:
+        raise FormatError(reason, file=file, line=line, offset=offset, layer=layer, remedy=remedy)
+    warnings.warn(UndertowWarning(describe(reason, file, line, offset, layer, remedy)), stacklevel=3)
