@@ -50,7 +50,7 @@ class Function:
         """The same over Variables, so that it can itself be differentiated."""
         raise GraphError(
             f"{self.label} cannot be differentiated twice: it has no backward_graph",
-            remedy="call backward() without create_graph, or write backward_graph(self, *gys) with operations on Variables",
+            remedy="call backward() without create_graph, or write its backward_graph(self, *gys) over Variables",
         )
 
     @property
