@@ -1,0 +1,228 @@
+"""Reading and writing pictures.
+
+A picture is a float32 array (channels, height, width) of values 0..1 with red first, as in Darknet. Files are told
+apart by content, never by name. Orientation: by default the pixels come as they are stored, as in the 2018 Darknet
+(its labels were made that way); `orientation="exif"` turns them as the camera asked.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from undertow.errors import FormatError, ShapeError, UndertowWarning
+from undertow.files import atomic_write
+
+PathLike = str | os.PathLike[str]
+Orientation = Literal["raw", "exif"]
+
+# Readers that work inside this process on the given bytes alone (EPS, for one, would start a program).
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TGA", "TIFF", "WEBP")
+# Pillow's own mark above which it suspects a decompression bomb: 1 GiB of float32 in three channels.
+MAX_PIXELS = 89_478_485
+EXIF_ORIENTATION = 0x0112
+_GREY_16_BIT = ("I;16", "I;16B", "I;16L", "I;16N", "I")
+
+
+def load_image(
+    path: PathLike,
+    channels: int = 3,
+    orientation: Orientation = "raw",
+    *,
+    labelled: bool = False,
+    max_pixels: int = MAX_PIXELS,
+) -> NDArray[np.float32]:
+    """Read a picture as float32 (channels, height, width), 0..1; Darknet's `load_image_stb`.
+
+    The arguments and errors are those of `load_pixels`.
+    """
+    pixels = load_pixels(path, channels, orientation, labelled=labelled, max_pixels=max_pixels)
+    return to_float(pixels)
+
+
+def load_pixels(
+    path: PathLike,
+    channels: int = 3,
+    orientation: Orientation = "raw",
+    *,
+    labelled: bool = False,
+    max_pixels: int = MAX_PIXELS,
+) -> NDArray[np.uint8]:
+    """Read a picture as uint8 (height, width, channels).
+
+    channels: 3 (grey is repeated, alpha dropped and not blended), 1 (grey), or 0 for what the file holds
+        (1 grey, 2 grey and alpha, 3 colour, 4 colour and alpha; CMYK comes as 3).
+    orientation: "raw" or "exif", see above.
+    labelled: boxes belong to this picture; then a rotation tag that "raw" leaves aside is an UndertowWarning.
+    max_pixels: a header that claims more is refused before anything is decoded; at most twice the default.
+    16-bit samples give their high byte, as the original's decoders do.
+    Raises FormatError, with the path, for files that are missing, cut short, damaged, too large or no picture.
+    """
+    if channels not in (0, 1, 3):
+        raise ShapeError(f"a picture can be read with 1 or 3 channels or 0 (as stored), not {channels}")
+    if orientation not in ("raw", "exif"):
+        raise ValueError(f"orientation is 'raw' or 'exif', not {orientation!r}")
+    image = _decode(path, luma_only=channels == 1, max_pixels=max_pixels)
+    turned = _oriented(path, image, orientation, labelled)
+    return _as_channels(_samples(path, turned), channels)
+
+
+def to_float(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """uint8 (height, width, channels) -> float32 (channels, height, width), divided by 255."""
+    return np.divide(pixels.transpose(2, 0, 1), np.float32(255), dtype=np.float32, order="C")
+
+
+def to_pixels(image: NDArray[np.floating]) -> NDArray[np.uint8]:
+    """float (channels, height, width) -> uint8 (height, width, channels), rounded, values clipped to 0..1."""
+    if image.ndim != 3:
+        raise ShapeError(f"a picture has three dimensions (channels, height, width), not {image.shape}")
+    scaled = np.rint(np.clip(image, 0, 1) * 255).astype(np.uint8)
+    return np.ascontiguousarray(scaled.transpose(1, 2, 0))
+
+
+def image_size(path: PathLike, orientation: Orientation = "raw") -> tuple[int, int]:
+    """(width, height) as `load_image` would give it, from the header alone. Raises FormatError as it does."""
+    try:
+        with open(path, "rb") as stream, Image.open(stream, formats=FORMATS) as image:
+            width, height = image.size
+            swapped = orientation == "exif" and image.getexif().get(EXIF_ORIENTATION, 1) in (5, 6, 7, 8)
+            return (height, width) if swapped else (width, height)
+    except UnidentifiedImageError as error:
+        raise _unknown(path) from error
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def save_image(image: NDArray[np.floating], path: PathLike, quality: int = 90) -> None:
+    """Write a picture, float (1 or 3 channels, height, width) of 0..1, beside `path` and rename it.
+
+    The format follows the name: .png, .jpg or .jpeg (quality 1..95), .bmp. Raises ShapeError for other shapes.
+    """
+    suffix = Path(path).suffix.lower()
+    formats = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".bmp": "BMP"}
+    if suffix not in formats:
+        raise FormatError(f"cannot write a picture named '*{suffix}'", file=path, remedy="name it .png or .jpg")
+    pixels = to_pixels(image)
+    if pixels.shape[2] not in (1, 3):
+        raise ShapeError(f"a picture to save has 1 or 3 channels, not {pixels.shape[2]}")
+    picture = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
+    options = {"quality": quality, "subsampling": 0} if formats[suffix] == "JPEG" else {}
+    with atomic_write(path) as stream:
+        picture.save(stream, format=formats[suffix], **options)
+
+
+def _decode(path: PathLike, *, luma_only: bool, max_pixels: int) -> Image.Image:
+    try:
+        with open(path, "rb") as stream, Image.open(stream, formats=FORMATS) as image:
+            width, height = image.size
+            if width * height > max_pixels:
+                raise _too_large(path, f"{width} x {height}")
+            if luma_only and image.format in ("JPEG", "MPO"):
+                image.draft("L", None)  # the decoder's own luma, which is what both original decoders return
+            image.load()
+            return image
+    except FormatError:
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise _too_large(path, f"over {2 * MAX_PIXELS}") from error
+    except UnidentifiedImageError as error:
+        raise _unknown(path) from error
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    except Exception as error:  # Pillow's readers raise nearly anything on damaged files
+        raise _damaged(path, error) from error
+
+
+def _oriented(path: PathLike, image: Image.Image, orientation: Orientation, labelled: bool) -> Image.Image:
+    tag = image.getexif().get(EXIF_ORIENTATION, 1)
+    if tag not in range(2, 9):
+        return image
+    if orientation == "exif":
+        return ImageOps.exif_transpose(image)
+    if labelled:
+        warnings.warn(
+            UndertowWarning(
+                f"{os.fspath(path)}: the picture carries EXIF orientation {tag} and is used as stored; labels drawn on "
+                "the turned picture do not fit. To mend it: turn the pixels and drop the tag, or read with "
+                "orientation='exif'"
+            ),
+            stacklevel=3,
+        )
+    return image
+
+
+def _samples(path: PathLike, image: Image.Image) -> NDArray[np.uint8]:
+    """The decoded samples as uint8 (height, width, 1..4), in the file's own kind of colour (CMYK made RGB)."""
+    if image.mode in _GREY_16_BIT:
+        return _high_byte(path, np.asarray(image))[:, :, None]
+    if image.mode == "F":
+        raise FormatError(
+            "floating-point pixels have no fixed range", file=path, remedy="save the picture with 8 or 16 bits"
+        )
+    if image.mode in ("P", "PA"):
+        image = image.convert("RGBA" if image.mode == "PA" or "transparency" in image.info else "RGB")
+    elif image.mode not in ("L", "LA", "RGB", "RGBA"):
+        image = image.convert("L" if image.mode == "1" else "RGB")
+    samples = np.asarray(image)
+    return samples[:, :, None] if samples.ndim == 2 else samples
+
+
+def _high_byte(path: PathLike, samples: NDArray[np.generic]) -> NDArray[np.uint8]:
+    if samples.size and (samples.min() < 0 or samples.max() > 0xFFFF):
+        raise FormatError(
+            "grey values beyond 16 bits have no fixed range", file=path, remedy="save the picture with 8 or 16 bits"
+        )
+    return (samples.astype(np.uint16) >> 8).astype(np.uint8)
+
+
+def _as_channels(samples: NDArray[np.uint8], channels: int) -> NDArray[np.uint8]:
+    held = samples.shape[2]
+    if channels in (0, held):
+        return samples
+    if channels == 1:
+        return samples[:, :, :1] if held == 2 else _luma(samples)
+    return np.repeat(samples[:, :, :1], 3, axis=2) if held <= 2 else samples[:, :, :3]
+
+
+def _luma(samples: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Grey of a colour picture in the integer arithmetic of stb_image, the original's decoder."""
+    weights = np.array([77, 150, 29], np.uint16)
+    return ((samples[:, :, :3] @ weights) >> 8).astype(np.uint8)[:, :, None]
+
+
+def _too_large(path: PathLike, size: str) -> FormatError:
+    return FormatError(
+        f"the header claims more pixels than are read from one picture ({size})",
+        file=path,
+        remedy="shrink the picture",
+    )
+
+
+def _unknown(path: PathLike) -> FormatError:
+    return FormatError(
+        "this is no picture in a known format",
+        file=path,
+        remedy=f"give a file of one of the formats {', '.join(FORMATS)}, or take it off the list",
+    )
+
+
+def _unreadable(path: PathLike, error: OSError) -> FormatError:
+    if error.errno is not None:
+        return FormatError(
+            f"cannot be opened ({error.strerror})", file=path, remedy="check the path and its permissions"
+        )
+    return _damaged(path, error)
+
+
+def _damaged(path: PathLike, error: BaseException) -> FormatError:
+    return FormatError(
+        f"the picture is cut short or damaged ({error})",
+        file=path,
+        remedy="fetch the file again, or take it off the list",
+    )
