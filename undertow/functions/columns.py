@@ -1,0 +1,113 @@
+"""Windows of images as matrix columns, and the way back: each is the other's transpose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from undertow.core.function import Function
+from undertow.core.registry import Sample, register
+from undertow.core.variable import Operand, Variable
+from undertow.functions.windows import Sizes, geometry_2d, pair
+from undertow.kernels import select
+from undertow.kernels.geometry import ConvGeometry, Pair
+
+__all__ = [
+    "Col2Im",
+    "Im2Col",
+    "col2im",
+    "im2col",
+]
+
+Array = np.ndarray[Any, Any]
+
+_VARIANTS: list[tuple[tuple[int, ...], Sizes, dict[str, Any], str]] = [
+    ((1, 1, 3, 4), (2, 2), {}, "one channel"),
+    ((2, 3, 4, 5), (3, 2), {"stride": (1, 2), "pad": (1, 0, 2, 1)}, "padding per side"),
+    ((1, 2, 5, 5), (2, 2), {"stride": 2, "dilation": 2}, "dilated, pixels left over"),
+]
+
+
+def _im2col_samples(rng: np.random.Generator) -> list[Sample]:
+    return [
+        Sample((rng.standard_normal(shape),), lambda x, k=kernel, o=options: im2col(x, k, **o), note=note)
+        for shape, kernel, options, note in _VARIANTS
+    ]
+
+
+@register(
+    "im2col",
+    gradient="twice",
+    forward="cols[i, (c kh + u) kw + v, p out_w + q] = x[i, c, p s - top + u d, q s - left + v d]",
+    backward="gx = col2im(gy)",
+    samples=_im2col_samples,
+)
+class Im2Col(Function):
+    """`im2col` for a given window."""
+
+    def __init__(self, kernel: Pair, geometry: ConvGeometry) -> None:
+        self.kernel, self.geometry = kernel, geometry
+
+    def forward(self, x: Array) -> Array:
+        return select.im2col(x, self.kernel, self.geometry)
+
+    def backward_graph(self, gy: Variable) -> Variable:
+        return Col2Im(self.input.shape, self.kernel, self.geometry)(gy)
+
+
+def im2col(x: Operand, kernel: Sizes, stride: Sizes = 1, pad: Sizes = 0, dilation: Sizes = 1) -> Variable:
+    """The windows a convolution would look at, one per column.
+
+    x: (batch, channels, height, width). kernel, stride, dilation: one number or (vertical, horizontal).
+    pad: one number, (vertical, horizontal) or (top, bottom, left, right); outside the image is 0.
+
+    Returns (batch, channels*kh*kw, out_h*out_w): `w.reshape(filters, -1) @ cols` is the convolution.
+    ShapeError where the window does not fit.
+    """
+    return Im2Col(pair(kernel, "kernel"), geometry_2d(stride, pad, dilation))(x)
+
+
+def _col2im_samples(rng: np.random.Generator) -> list[Sample]:
+    def sample(shape: tuple[int, ...], kernel: Sizes, options: dict[str, Any], note: str) -> Sample:
+        cols = im2col(np.zeros(shape), kernel, **options).shape
+        return Sample((rng.standard_normal(cols),), lambda x: col2im(x, shape, kernel, **options), note=note)
+
+    return [sample(*variant) for variant in _VARIANTS]
+
+
+@register(
+    "col2im",
+    gradient="twice",
+    forward="y[i, c, p s - top + u d, q s - left + v d] += cols[i, (c kh + u) kw + v, p out_w + q]",
+    backward="gx = im2col(gy)",
+    samples=_col2im_samples,
+)
+class Col2Im(Function):
+    """`col2im` for a given image shape and window."""
+
+    def __init__(self, image_shape: tuple[int, ...], kernel: Pair, geometry: ConvGeometry) -> None:
+        self.image_shape, self.kernel, self.geometry = image_shape, kernel, geometry
+
+    def forward(self, cols: Array) -> Array:
+        return select.col2im(cols, self.image_shape, self.kernel, self.geometry)
+
+    def backward_graph(self, gy: Variable) -> Variable:
+        return Im2Col(self.kernel, self.geometry)(gy)
+
+
+def col2im(
+    cols: Operand,
+    image_shape: tuple[int, ...],
+    kernel: Sizes,
+    stride: Sizes = 1,
+    pad: Sizes = 0,
+    dilation: Sizes = 1,
+) -> Variable:
+    """Lay the columns back into images; where windows overlap, they add up.
+
+    cols: (batch, channels*kh*kw, out_h*out_w). image_shape: (batch, channels, height, width), what `im2col` with
+    the same options would have been given. Returns an array of image_shape.
+    ShapeError where the sizes do not belong together.
+    """
+    return Col2Im(tuple(image_shape), pair(kernel, "kernel"), geometry_2d(stride, pad, dilation))(cols)
