@@ -19,6 +19,7 @@ from undertow.errors import ShapeError
 
 Picture = NDArray[np.float32]
 GREY = 0.5
+_BAND = 64  # rows at a time
 
 
 class _Taps(NamedTuple):
@@ -43,7 +44,8 @@ def resize_image(image: NDArray[np.generic], width: int, height: int, *, exact: 
     vertical, last_share = _aligned_taps(image.shape[1], height), 1.0
     if not exact:
         vertical, last_share = _darknet_rows(image.shape[1], height)
-    resized = _resample(image, vertical, _aligned_taps(image.shape[2], width))
+    resized = np.empty((image.shape[0], height, width), np.float32)
+    _resample(image, vertical, _aligned_taps(image.shape[2], width), resized)
     if last_share != 1:
         resized[:, -1] *= np.float32(last_share)
     return resized
@@ -55,7 +57,10 @@ def stretch_image(image: NDArray[np.generic], width: int, height: int) -> Pictur
     Beyond the outermost centres the edge value holds. Raises ShapeError for an empty input or output.
     """
     _check_sizes(image, width, height)
-    return _resample(image, _half_pixel_taps(image.shape[1], height), _half_pixel_taps(image.shape[2], width))
+    stretched = np.empty((image.shape[0], height, width), np.float32)
+    vertical, horizontal = _half_pixel_taps(image.shape[1], height), _half_pixel_taps(image.shape[2], width)
+    _resample(image, vertical, horizontal, stretched)
+    return stretched
 
 
 def letterbox_size(width: int, height: int, net_width: int, net_height: int) -> tuple[int, int]:
@@ -102,9 +107,10 @@ def place_image(image: NDArray[np.generic], width: int, height: int, dx: int, dy
     columns, from_columns = _overlap(dx, width, canvas.shape[2])
     vertical, fade_y = _placed_taps(image.shape[1], height)
     horizontal, fade_x = _placed_taps(image.shape[2], width)
-    placed = _resample(image, _sliced(vertical, from_rows), _sliced(horizontal, from_columns))
-    placed *= fade_y[from_rows, None] * fade_x[from_columns]
-    canvas[: image.shape[0], rows, columns] = placed
+    placed = canvas[: image.shape[0], rows, columns]
+    _resample(image, _sliced(vertical, from_rows), _sliced(horizontal, from_columns), placed)
+    placed *= fade_y[from_rows, None]
+    placed *= fade_x[from_columns]
 
 
 def crop_image(image: Picture, dx: int, dy: int, width: int, height: int) -> Picture:
@@ -161,10 +167,16 @@ def _overlap(start: int, length: int, available: int) -> tuple[slice, slice]:
     return slice(low, high), slice(low - start, high - start)
 
 
-def _resample(image: NDArray[np.generic], vertical: _Taps, horizontal: _Taps) -> Picture:
-    """Rows first: they are copied whole, and shrinking first leaves less for the scattered column reads."""
-    rows = _blend(image, vertical, axis=1)
-    return _blend(rows, horizontal, axis=2)
+def _resample(image: NDArray[np.generic], vertical: _Taps, horizontal: _Taps, out: Picture) -> None:
+    """Fill `out` (c, rows, columns), a few rows at a time so that what lies between stays in the cache.
+
+    Rows first: they are copied whole, and shrinking first leaves less for the scattered column reads.
+    """
+    image = np.ascontiguousarray(image)
+    for start in range(0, out.shape[1], _BAND):
+        band = slice(start, start + _BAND)
+        rows = _blend(image, _sliced(vertical, band), axis=1)
+        out[:, band] = _blend(rows, horizontal, axis=2)
 
 
 def _blend(image: NDArray[np.generic], taps: _Taps, axis: int) -> Picture:
