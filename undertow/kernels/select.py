@@ -20,7 +20,10 @@ import numpy as np
 from undertow.core.modes import current_precision
 from undertow.errors import UndertowWarning
 from undertow.kernels import reference
-from undertow.kernels.geometry import ConvGeometry, PoolGeometry, Windows
+from undertow.kernels.geometry import ConvGeometry, Pair, PoolGeometry, Windows
+from undertow.kernels.reference.batchnorm import EXACT, BatchNormForward, BatchNormGradients, BatchNormRule
+from undertow.kernels.reference.layernorm import LayerNormForward, LayerNormGradients
+from undertow.kernels.reference.lrn import LrnOptions
 from undertow.kernels.reference.pooling import PoolKind
 
 Array = np.ndarray[Any, Any]
@@ -81,6 +84,92 @@ def pool2d_backward(
 def max_pool2d_gather(x: Array, indexes: Array) -> Array:
     """`reference.max_pool2d_gather`."""
     return _run("max_pool2d_gather", x, indexes)
+
+
+def batch_norm(x: Array, gamma: Array, beta: Array, rule: BatchNormRule = EXACT) -> BatchNormForward:
+    """`reference.batch_norm`."""
+    return _run("batch_norm", x, gamma, beta, rule)
+
+
+def batch_norm_backward(
+    gy: Array, x_hat: Array, gamma: Array, variance: Array, rule: BatchNormRule = EXACT
+) -> BatchNormGradients:
+    """`reference.batch_norm_backward`."""
+    return _run("batch_norm_backward", gy, x_hat, gamma, variance, rule)
+
+
+def batch_norm_inference(
+    x: Array, gamma: Array, beta: Array, mean: Array, variance: Array, rule: BatchNormRule = EXACT
+) -> Array:
+    """`reference.batch_norm_inference`."""
+    return _run("batch_norm_inference", x, gamma, beta, mean, variance, rule)
+
+
+def batch_norm_inference_backward(
+    gy: Array, x: Array, gamma: Array, mean: Array, variance: Array, rule: BatchNormRule = EXACT
+) -> BatchNormGradients:
+    """`reference.batch_norm_inference_backward`."""
+    return _run("batch_norm_inference_backward", gy, x, gamma, mean, variance, rule)
+
+
+def layer_norm(x: Array, gamma: Array, beta: Array, epsilon: float = 1e-5) -> LayerNormForward:
+    """`reference.layer_norm`."""
+    return _run("layer_norm", x, gamma, beta, epsilon)
+
+
+def layer_norm_backward(gy: Array, x_hat: Array, deviation: Array, gamma: Array) -> LayerNormGradients:
+    """`reference.layer_norm_backward`."""
+    return _run("layer_norm_backward", gy, x_hat, deviation, gamma)
+
+
+def lrn(x: Array, options: LrnOptions) -> tuple[Array, Array]:
+    """`reference.lrn`."""
+    return _run("lrn", x, options)
+
+
+def lrn_backward(gy: Array, x: Array, y: Array, scale: Array, options: LrnOptions) -> Array:
+    """`reference.lrn_backward`."""
+    return _run("lrn_backward", gy, x, y, scale, options)
+
+
+def upsample2d(x: Array, factor: Pair, scale: float = 1.0) -> Array:
+    """`reference.upsample2d`."""
+    return _run("upsample2d", x, factor, scale)
+
+
+def upsample2d_backward(gy: Array, factor: Pair, scale: float = 1.0) -> Array:
+    """`reference.upsample2d_backward`."""
+    return _run("upsample2d_backward", gy, factor, scale)
+
+
+def downsample2d(x: Array, factor: Pair, scale: float = 1.0) -> Array:
+    """`reference.downsample2d`."""
+    return _run("downsample2d", x, factor, scale)
+
+
+def downsample2d_backward(gy: Array, factor: Pair, scale: float = 1.0) -> Array:
+    """`reference.downsample2d_backward`."""
+    return _run("downsample2d_backward", gy, factor, scale)
+
+
+def softmax(x: Array, axis: int = 1) -> Array:
+    """`reference.softmax`."""
+    return _run("softmax", x, axis)
+
+
+def softmax_backward(gy: Array, y: Array, axis: int = 1) -> Array:
+    """`reference.softmax_backward`."""
+    return _run("softmax_backward", gy, y, axis)
+
+
+def log_softmax(x: Array, axis: int = 1) -> Array:
+    """`reference.log_softmax`."""
+    return _run("log_softmax", x, axis)
+
+
+def log_softmax_backward(gy: Array, y: Array, axis: int = 1) -> Array:
+    """`reference.log_softmax_backward`."""
+    return _run("log_softmax_backward", gy, y, axis)
 
 
 def set_threads(count: int | None) -> None:
