@@ -116,6 +116,7 @@ def test_caffes_rule_rounds_up_and_drops_a_last_window_that_starts_outside():
     assert caffe_pooling(8, 8, (3, 3), (2, 2), (1, 1)).out == (5, 5)
     assert caffe_pooling(8, 8, (3, 3), (2, 2), round_up=False).out == (3, 3)
     assert caffe_pooling(7, 7, (2, 2), (2, 2), (1, 1)).out == (4, 4)  # ceil(7/2)+1 = 5 starts at 8 = 7+1
+    assert caffe_pooling(4, 4, (2, 2), (4, 4), (0, 1)).out == (1, 2)  # padding in one direction drops in both
     assert caffe_pooling(2, 2, (3, 3), (2, 2)).out == (1, 1)  # the window is larger than the image
 
 

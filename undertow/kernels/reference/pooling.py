@@ -114,7 +114,7 @@ def _window_max(values: Array, indexes: Array, geometry: PoolGeometry, axis: int
         so_far, so_far_index = best[outputs], winner[outputs]
         # "not <=" is true for a NaN as well; a NaN that already won stays.
         larger = ~(value <= so_far) & ~np.isnan(so_far)
-        better = (larger | (so_far_index < 0)) & (index >= 0)
+        better = larger | (so_far_index < 0)
         np.copyto(so_far, value, where=better)
         np.copyto(so_far_index, index, where=better)
     return best, winner
