@@ -23,6 +23,8 @@ _COMMENT_LINE = re.compile(r"^[ \t]*[#;]")
 _BLANKS = str.maketrans("", "", " \t")
 _KEY = re.compile(r"[^\s=\[\]#;][^\s=]*")
 _SHOWN_PROBLEMS = 5
+# The largest cfg that Darknet ships has 30 kB.
+_LARGEST = 2 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Section:
-    """One `[name]` with its entries, in file order; `name` is as written, without brackets."""
+    """One `[name]` with its entries, in file order; `name` is as written, without brackets.
+
+    Of equal keys only the first is here.
+    """
 
     name: str
     line: int
@@ -51,21 +56,13 @@ class Section:
     original: bool = False
 
     def find(self, key: str) -> Entry | None:
-        """The first entry with this key, as the original looks it up."""
+        """The entry with this key."""
         return next((entry for entry in self.entries if entry.key == key), None)
 
     def line_of(self, *keys: str) -> int:
         """The line of the first of these keys that is given, else the line of the section."""
         found = (self.find(key) for key in keys)
         return next((entry.line for entry in found if entry is not None), self.line)
-
-    def unique_entries(self) -> Iterator[Entry]:
-        """The entries that count: the first of each key."""
-        seen: set[str] = set()
-        for entry in self.entries:
-            if entry.key not in seen:
-                seen.add(entry.key)
-                yield entry
 
 
 @dataclass(frozen=True)
@@ -117,7 +114,7 @@ class Config:
         section = self.sections[index]
         kept = [
             Entry(entry.key, format_value(values[entry.key]), entry.line) if entry.key in values else entry
-            for entry in section.unique_entries()
+            for entry in section.entries
         ]
         known = {entry.key for entry in kept}
         added = [Entry(key, format_value(value), section.line) for key, value in values.items() if key not in known]
@@ -135,7 +132,7 @@ def read_cfg(path: str | os.PathLike[str], strict: bool = False, original: bool 
         keys without a value count as absent, a word where a number belongs is 0), with a warning for each.
     Raises FormatError with file, line, reason and remedy.
     """
-    return parse_cfg(read_text(path), os.fspath(path), strict=strict, original=original)
+    return parse_cfg(read_text(path, _LARGEST), os.fspath(path), strict=strict, original=original)
 
 
 def parse_cfg(text: str, file: str = "<cfg>", *, strict: bool = False, original: bool = False) -> Config:
@@ -144,6 +141,15 @@ def parse_cfg(text: str, file: str = "<cfg>", *, strict: bool = False, original:
     for number, line in enumerate(lines_of(text), start=1):
         reader.take(line, number)
     return reader.finish(bool(text.strip()))
+
+
+def parse_entries(text: str, file: str, name: str, *, strict: bool = False) -> Section:
+    """`key=value` lines without section headers, as .data files hold them, as one section called `name`."""
+    reader = _Reader(file, strict, original=False, headers=False)
+    reader.sections.append(Section(name, 1, (), file, strict))
+    for number, line in enumerate(lines_of(text), start=1):
+        reader.take(line, number)
+    return reader.finish(has_text=True).sections[0]
 
 
 def make_config(sections: Iterable[tuple[str, Mapping[str, Any]]], file: str = "<made>") -> Config:
@@ -181,9 +187,11 @@ class _Reader:
     file: str
     strict: bool
     original: bool
+    headers: bool = True
     sections: list[Section] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
     first_lines: dict[str, int] = field(default_factory=dict)
+    duplicates: set[str] = field(default_factory=set)
     problems: list[_Problem] = field(default_factory=list)
 
     def take(self, line: str, number: int) -> None:
@@ -191,7 +199,7 @@ class _Reader:
         stripped = written.translate(_BLANKS)
         if not stripped:
             return
-        if stripped.startswith("["):
+        if stripped.startswith("[") and self.headers:
             self._start_section(stripped, number)
         elif not self.sections:
             self._outside_section(stripped, number)
@@ -212,7 +220,7 @@ class _Reader:
         name = stripped[1:-1]
         if not stripped.endswith("]") or not name or "[" in name or "]" in name:
             self._problem(number, f"'{show(stripped)}' is not a section header", "write it as [name] on its own line")
-        self.entries, self.first_lines = [], {}
+        self.entries, self.first_lines, self.duplicates = [], {}, set()
         self.sections.append(Section(name, number, (), self.file, self.strict, self.original))
 
     def _close_section(self) -> None:
@@ -236,9 +244,10 @@ class _Reader:
         elif not _KEY.fullmatch(key):
             self._problem(number, f"'{show(key)}' cannot be a key", "write key=value")
             return
-        first = self.first_lines.setdefault(key, number)
-        if first != number:
-            self._duplicate(key, first, number)
+        if key in self.first_lines:
+            self._duplicate(key, number)
+            return
+        self.first_lines[key] = number
         raw = written.partition("=")[2].strip()
         self.entries.append(Entry(key, value if equals else None, number, raw))
 
@@ -260,8 +269,12 @@ class _Reader:
         )
         return not equals  # the original remembers a line without `=`, and it hides later lines with that key
 
-    def _duplicate(self, key: str, first: int, number: int) -> None:
-        section = self.sections[-1].name
+    def _duplicate(self, key: str, number: int) -> None:
+        """Tell the second of equal keys; of further ones there is nothing new to say."""
+        if key in self.duplicates:
+            return
+        self.duplicates.add(key)
+        section, first = self.sections[-1].name, self.first_lines[key]
         reason = f"key '{show(key)}' stands twice in [{show(section)}], in lines {first} and {number}"
         if self.strict:
             self._problem(number, reason, "keep one of them")

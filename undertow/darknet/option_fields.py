@@ -17,6 +17,7 @@ from undertow.darknet.values import (
     floats_value,
     integer_value,
     integers_value,
+    text_value,
     value_error,
 )
 
@@ -25,8 +26,10 @@ UNSET: Any = None
 
 _CONVERTERS: dict[Any, Callable[[Section, Entry], Any]] = {
     int: integer_value,
+    int | None: integer_value,
     float: float_value,
     bool: flag_value,
+    str: text_value,
     tuple[int, ...]: integers_value,
     tuple[float, ...]: floats_value,
 }

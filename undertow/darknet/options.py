@@ -24,6 +24,9 @@ from undertow.darknet.values import suggestion
 from undertow.errors import FormatError
 
 
+_TOLD_UNKNOWN = 20
+
+
 @dataclass(frozen=True)
 class SectionType:
     """One kind of section: its full name, the short names the original also takes, its options."""
@@ -36,7 +39,7 @@ class SectionType:
     def fork_keys(self) -> dict[str, ForkKey]:
         """Keys of AlexeyAB's fork that are known but not supported."""
         own = fork_keys.BY_SECTION.get(self.name, {})
-        return own if self.name == "net" else fork_keys.COMMON | own
+        return fork_keys.COMMON | own if issubclass(self.options, LayerOptions) else own
 
 
 _ALL = (
@@ -98,16 +101,24 @@ def read_options(section: Section) -> Options:
     Raises FormatError with file and line for values that cannot be used; unknown keys are warnings (errors when the
     cfg is read strictly).
     """
-    kind = section_type(section)
+    return read_section(section, section_type(section))
+
+
+def read_section(section: Section, kind: SectionType) -> Options:
+    """Like `read_options`, for a section whose kind is known (a .data file has no section header)."""
     fields = option_fields(kind.options)
+    fork = kind.fork_keys
     values = {}
-    for entry in section.unique_entries():
-        _check_fork_key(section, kind, entry)
+    unknown = []
+    for entry in section.entries:
+        if entry.key in fork:
+            _check_fork_key(section, fork[entry.key], entry)
+        elif entry.key not in fields:
+            unknown.append(entry)
         if entry.key in fields and entry.value is not None:
             field = fields[entry.key]
             values[field.name] = _read_value(section, field, entry)
-        elif entry.key not in fields and entry.key not in kind.fork_keys:
-            _tell_unknown_key(section, kind, entry)
+    _tell_unknown_keys(section, kind, unknown)
     options = kind.options(**values)
     for problem in options.problems():
         if problem.for_original or not section.original:
@@ -135,7 +146,7 @@ def training_gaps(config: Config) -> list[Entry]:
     gaps = []
     for section in config.sections:
         known = section_type(section).fork_keys
-        for entry in section.unique_entries():
+        for entry in section.entries:
             key = known.get(entry.key)
             if key is not None and key.effect is Effect.TRAINING and not key.is_neutral(entry.value or "", section):
                 gaps.append(entry)
@@ -154,9 +165,8 @@ def _read_value(section: Section, field: OptionField, entry: Entry) -> object:
     return field.read(section, entry)
 
 
-def _check_fork_key(section: Section, kind: SectionType, entry: Entry) -> None:
-    key = kind.fork_keys.get(entry.key)
-    if key is None or key.is_neutral(entry.value or "", section):
+def _check_fork_key(section: Section, key: ForkKey, entry: Entry) -> None:
+    if key.is_neutral(entry.value or "", section):
         return
     shown = f"{entry.key}={show(entry.value or '')}"
     if section.original:
@@ -170,10 +180,15 @@ def _check_fork_key(section: Section, kind: SectionType, entry: Entry) -> None:
     )
 
 
-def _tell_unknown_key(section: Section, kind: SectionType, entry: Entry) -> None:
-    reason = f"unknown key '{show(entry.key)}' in [{section.name}] is ignored"
-    remedy = suggestion(entry.key, tuple(option_fields(kind.options))) or _home_of(entry.key) or "remove it"
-    report_oddity(reason, strict=section.strict, file=section.file, line=entry.line, remedy=remedy)
+def _tell_unknown_keys(section: Section, kind: SectionType, entries: list[Entry]) -> None:
+    known = tuple(option_fields(kind.options))
+    for entry in entries[:_TOLD_UNKNOWN]:
+        reason = f"unknown key '{show(entry.key)}' in [{section.name}] is ignored"
+        remedy = suggestion(entry.key, known) or _home_of(entry.key) or "remove it"
+        report_oddity(reason, strict=section.strict, file=section.file, line=entry.line, remedy=remedy)
+    if len(entries) > _TOLD_UNKNOWN:
+        reason = f"{len(entries) - _TOLD_UNKNOWN} more unknown keys in [{section.name}] are ignored"
+        report_oddity(reason, strict=section.strict, file=section.file, line=section.line)
 
 
 def _home_of(key: str) -> str | None:

@@ -10,6 +10,7 @@ from undertow.darknet.options_layers import LayerOptions
 
 IOU_LOSSES = ("mse", "iou", "giou", "diou", "ciou")
 _DEFAULT_ANCHOR = 0.5
+_MOST_ANCHORS = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,9 +22,11 @@ class _AnchorOptions(LayerOptions):
     anchors: tuple[float, ...] = option(UNSET)
 
     def __post_init__(self) -> None:
-        self._resolve(anchors=(_DEFAULT_ANCHOR,) * (2 * min(self.num, 4096)))
+        self._resolve(anchors=(_DEFAULT_ANCHOR,) * (2 * min(self.num, _MOST_ANCHORS)))
 
     def problems(self) -> Iterator[Problem]:
+        if self.num > _MOST_ANCHORS:
+            yield Problem(("num",), f"num={self.num} anchors are too many", f"give at most {_MOST_ANCHORS}")
         given, needed = len(self.anchors), 2 * self.num
         if given != needed:
             reason = f"anchors has {given} values, num={self.num} needs {needed}: a width and a height for each"
@@ -55,7 +58,7 @@ class YoloOptions(_AnchorOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._resolve(mask=tuple(range(min(self.num, 4096))))
+        self._resolve(mask=tuple(range(min(self.num, _MOST_ANCHORS))))
 
     @property
     def channels(self) -> int:

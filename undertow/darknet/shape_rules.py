@@ -334,7 +334,7 @@ def _window_out(build: ShapeBuilder, extent: int, o: options.ConvolutionalOption
     room = extent + 2 * o.border - o.size
     if room < 0:
         raise build.error(
-            f"the window of {o.size}x{o.size} is larger than the input, {extent} with {o.border} of padding on each side",
+            f"the window {o.size}x{o.size} is larger than the input ({extent}) with {o.border} of padding on each side",
             "size",
             remedy="add pad=1, give a smaller size, or a larger width and height in [net]",
         )

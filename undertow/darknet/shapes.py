@@ -22,6 +22,7 @@ __all__ = ["LayerShape", "NetworkShapes", "Shape", "check_memory", "infer_shapes
 
 _FLOAT = 4
 _INT32 = 2**31
+_BEYOND = 2**62
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,10 @@ def infer_shapes(config: Config) -> NetworkShapes:
     for section in config.layers:
         build.section = section
         options = read_layer_options(section)
-        build.layers.append(RULES[section_type(section).name](build, options))
+        layer = RULES[section_type(section).name](build, options)
+        build.layers.append(layer)
+        if max(layer.outputs, layer.nweights) > _BEYOND:
+            break  # told below; layers after this one would only multiply what no machine holds
     shapes = NetworkShapes(config.file, net, tuple(build.layers))
     _check_counts(config, shapes)
     return shapes

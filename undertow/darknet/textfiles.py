@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import os
-import re
 import warnings
+from collections.abc import Iterator
+from typing import BinaryIO
 
 from undertow.errors import FormatError, UndertowWarning, describe
 
-# A cfg, names or list file beyond this size is something else given by mistake (a weights file, a video).
+# A list beyond this size is something else given by mistake (a weights file, a video).
 LARGEST_TEXT = 256 * 1024 * 1024
 
-_LINE_END = re.compile(r"\r\n|\n|\r")
+_CHUNK = 1024 * 1024
+
 _OTHER_ENCODINGS = ((b"\xff\xfe", "UTF-16"), (b"\xfe\xff", "UTF-16"))
 
 
@@ -24,13 +27,24 @@ def read_text(path: str | os.PathLike[str], largest: int = LARGEST_TEXT) -> str:
     name = os.fspath(path)
     try:
         with open(path, "rb") as stream:
-            data = stream.read(largest + 1)
+            data = _read_bounded(stream, largest)
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or str(problem)
         raise FormatError(f"cannot be read: {reason}", file=name, remedy="check the path") from problem
     if len(data) > largest:
         raise FormatError(f"more than {largest:,} bytes, too large for a text file of Darknet", file=name)
     return decode(data, name)
+
+
+def _read_bounded(stream: BinaryIO, largest: int) -> bytes:
+    """All bytes, or a few more than `largest`; asking for them at once would take that memory for any file."""
+    data = bytearray()
+    while len(data) <= largest:
+        chunk = stream.read(_CHUNK)
+        if not chunk:
+            break
+        data += chunk
+    return bytes(data)
 
 
 def decode(data: bytes, file: str) -> str:
@@ -45,9 +59,10 @@ def decode(data: bytes, file: str) -> str:
     return data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
 
 
-def lines_of(text: str) -> list[str]:
+def lines_of(text: str) -> Iterator[str]:
     """The lines without their ends; Unix, Windows and old Macintosh ends all count."""
-    return _LINE_END.split(text)
+    for line in io.StringIO(text, newline=None):
+        yield line.removesuffix("\n")
 
 
 def show(text: str, longest: int = 60) -> str:

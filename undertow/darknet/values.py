@@ -20,7 +20,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _INT32 = 2**31
 _FLOAT32_MAX = 3.4028234663852886e38
-_MOST_DIGITS = 400
+_MOST_DIGITS = 400  # more of them stand for no number anyone means, and cost time
 
 Number = TypeVar("Number", int, float)
 
@@ -48,6 +48,11 @@ def integers_value(section: Section, entry: Entry) -> tuple[int, ...]:
 def floats_value(section: Section, entry: Entry) -> tuple[float, ...]:
     """A list of numbers with commas between them."""
     return _read_list(section, entry, _read_float)
+
+
+def text_value(section: Section, entry: Entry) -> str:
+    """The value as it is, without blanks."""
+    return entry.value or ""
 
 
 def choice_value(section: Section, entry: Entry, choices: Sequence[str], fallback: str) -> str:
@@ -92,7 +97,7 @@ def _read_float(section: Section, entry: Entry, text: str) -> float:
     match = _DECIMAL.match(text)
     if match is None:
         return _no_number(section, entry, text, 0.0, "a number")
-    value = float(match.group())
+    value = float(match.group()) if match.end() <= _MOST_DIGITS else math.inf
     if not math.isfinite(value) or abs(value) > _FLOAT32_MAX:
         raise value_error(
             section, entry, f"{entry.key}={show(match.group())} is too large for a 32-bit float", "give a finite number"
