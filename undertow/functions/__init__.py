@@ -2,21 +2,39 @@
 
 from undertow.functions import (
     arithmetic,
+    columns,
+    conv,
+    conv_nd,
     elementary,
     indexing,
     linalg,
+    norm_batch,
     operators,  # noqa: F401  (plugs + - * [] into Variable)
+    pooling,
     reduce,
+    resample,
     shape,
 )
 from undertow.functions.arithmetic import *  # noqa: F403
+from undertow.functions.columns import *  # noqa: F403
+from undertow.functions.conv import *  # noqa: F403
+from undertow.functions.conv_nd import *  # noqa: F403
 from undertow.functions.elementary import *  # noqa: F403
 from undertow.functions.indexing import *  # noqa: F403
 from undertow.functions.linalg import *  # noqa: F403
+from undertow.functions.norm_batch import *  # noqa: F403
+from undertow.functions.pooling import *  # noqa: F403
 from undertow.functions.reduce import *  # noqa: F403
+from undertow.functions.resample import *  # noqa: F403
 from undertow.functions.shape import *  # noqa: F403
 
 __all__ = [
+    *norm_batch.__all__,
+    *resample.__all__,
+    *pooling.__all__,
+    *columns.__all__,
+    *conv_nd.__all__,
+    *conv.__all__,
     *arithmetic.__all__,
     *elementary.__all__,
     *indexing.__all__,

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from undertow.core.function import Function
-from undertow.core.registry import Sample, register
+from undertow.core.registry import register
 from undertow.core.variable import Operand, Variable
+from undertow.functions.window_samples import column_samples, image_samples
 from undertow.functions.windows import Sizes, geometry_2d, pair
 from undertow.kernels import select
 from undertow.kernels.geometry import ConvGeometry, Pair
@@ -22,26 +23,17 @@ __all__ = [
 
 Array = np.ndarray[Any, Any]
 
-_VARIANTS: list[tuple[tuple[int, ...], Sizes, dict[str, Any], str]] = [
-    ((1, 1, 3, 4), (2, 2), {}, "one channel"),
-    ((2, 3, 4, 5), (3, 2), {"stride": (1, 2), "pad": (1, 0, 2, 1)}, "padding per side"),
-    ((1, 2, 5, 5), (2, 2), {"stride": 2, "dilation": 2}, "dilated, pixels left over"),
-]
 
-
-def _im2col_samples(rng: np.random.Generator) -> list[Sample]:
-    return [
-        Sample((rng.standard_normal(shape),), lambda x, k=kernel, o=options: im2col(x, k, **o), note=note)
-        for shape, kernel, options, note in _VARIANTS
-    ]
+def _geometry(dims: int, **options: Any) -> ConvGeometry:
+    return geometry_2d(**options)
 
 
 @register(
     "im2col",
     gradient="twice",
-    forward="cols[i, (c kh + u) kw + v, p out_w + q] = x[i, c, p s - top + u d, q s - left + v d]",
+    forward="y[i, (c kh + u) kw + v, p out_w + q] = x[i, c, p s - top + u d, q s - left + v d]",
     backward="gx = col2im(gy)",
-    samples=_im2col_samples,
+    samples=column_samples(lambda *args, **options: im2col(*args, **options), _geometry),
 )
 class Im2Col(Function):
     """`im2col` for a given window."""
@@ -68,20 +60,12 @@ def im2col(x: Operand, kernel: Sizes, stride: Sizes = 1, pad: Sizes = 0, dilatio
     return Im2Col(pair(kernel, "kernel"), geometry_2d(stride, pad, dilation))(x)
 
 
-def _col2im_samples(rng: np.random.Generator) -> list[Sample]:
-    def sample(shape: tuple[int, ...], kernel: Sizes, options: dict[str, Any], note: str) -> Sample:
-        cols = im2col(np.zeros(shape), kernel, **options).shape
-        return Sample((rng.standard_normal(cols),), lambda x: col2im(x, shape, kernel, **options), note=note)
-
-    return [sample(*variant) for variant in _VARIANTS]
-
-
 @register(
     "col2im",
     gradient="twice",
-    forward="y[i, c, p s - top + u d, q s - left + v d] += cols[i, (c kh + u) kw + v, p out_w + q]",
+    forward="y[i, c, p s - top + u d, q s - left + v d] += x[i, (c kh + u) kw + v, p out_w + q]",
     backward="gx = im2col(gy)",
-    samples=_col2im_samples,
+    samples=image_samples(lambda *args, **options: col2im(*args, **options), _geometry),
 )
 class Col2Im(Function):
     """`col2im` for a given image shape and window."""

@@ -19,6 +19,7 @@ from undertow.core.function import Function
 from undertow.core.registry import Sample, register
 from undertow.core.variable import Operand, Variable, as_variable
 from undertow.errors import ShapeError
+from undertow.functions.window_samples import CONV_2D, DECONV_2D, conv_samples, correlate_weights, deconv_samples
 from undertow.functions.windows import Sizes, geometry_2d, transposed_shape
 from undertow.kernels import select
 from undertow.kernels.geometry import ConvGeometry, Windows
@@ -35,23 +36,8 @@ __all__ = [
 Array = np.ndarray[Any, Any]
 
 
-def _conv_samples(rng: np.random.Generator) -> list[Sample]:
-    def sample(x: tuple[int, ...], w: tuple[int, ...], bias: bool, note: str, **options: Any) -> Sample:
-        arrays = (rng.standard_normal(x), rng.standard_normal(w))
-        extra = (rng.standard_normal(w[0]),) if bias else ()
-        return Sample((*arrays, *extra), lambda *args: conv2d(*args, **options), note=note)
-
-    return [
-        sample((2, 1, 5, 4), (1, 1, 3, 3), True, "one channel, one filter, no padding"),
-        sample((2, 3, 5, 5), (4, 3, 3, 3), True, "3x3, padding 1", pad=1),
-        sample((1, 3, 6, 7), (2, 3, 3, 3), False, "stride 2, no bias", stride=2, pad=1),
-        sample((2, 5, 3, 4), (3, 5, 1, 1), True, "1x1"),
-        sample((2, 2, 5, 4), (2, 2, 1, 1), False, "1x1, stride 2", stride=2),
-        sample((1, 4, 6, 7), (6, 2, 3, 2), True, "groups, padding per side", stride=(2, 1), pad=(0, 1, 2, 1), groups=2),
-        sample((1, 3, 7, 8), (3, 1, 3, 3), True, "depthwise, dilated", pad=2, dilation=2, groups=3),
-        sample((1, 1, 4, 4), (1, 1, 4, 4), True, "window as large as the image"),
-        sample((1, 2, 5, 6), (3, 2, 2, 3), False, "stride that skips pixels", stride=(3, 4)),
-    ]
+def _geometry(dims: int, **options: Any) -> ConvGeometry:
+    return geometry_2d(**options)
 
 
 @register(
@@ -59,7 +45,7 @@ def _conv_samples(rng: np.random.Generator) -> list[Sample]:
     gradient="twice",
     forward="y[i,f,p,q] = b[f] + sum over c,u,v of w[f,c,u,v] x[i,c, p s - top + u d, q s - left + v d]",
     backward="gx = deconv2d(gy, w), gw = conv2d_weights(gy, x), gb = sum of gy over images and pixels",
-    samples=_conv_samples,
+    samples=conv_samples(CONV_2D, lambda *args, **options: conv2d(*args, **options), _geometry),
 )
 class Conv(Function):
     """`conv2d` and `convnd` for a given geometry."""
@@ -113,30 +99,12 @@ def conv2d(
     return function(x, w) if b is None else function(x, w, b)
 
 
-def _deconv_samples(rng: np.random.Generator) -> list[Sample]:
-    def sample(x: tuple[int, ...], w: tuple[int, ...], bias: bool, note: str, **options: Any) -> Sample:
-        arrays = (rng.standard_normal(x), rng.standard_normal(w))
-        filters = w[1] * options.get("groups", 1)
-        extra = (rng.standard_normal(filters),) if bias else ()
-        return Sample((*arrays, *extra), lambda *args: deconv2d(*args, **options), note=note)
-
-    return [
-        sample((2, 1, 3, 4), (1, 1, 3, 3), True, "one channel"),
-        sample((1, 3, 4, 3), (3, 2, 3, 3), True, "stride 2 with output padding", stride=2, pad=1, output_padding=1),
-        sample(
-            (1, 4, 3, 3), (4, 2, 2, 3), False, "groups, padding per side", stride=(1, 2), pad=(0, 1, 1, 0), groups=2
-        ),
-        sample((2, 2, 3, 3), (2, 3, 3, 3), True, "dilated", dilation=2, pad=1),
-        sample((1, 2, 3, 2), (2, 3, 1, 1), False, "1x1"),
-    ]
-
-
 @register(
     "deconv2d",
     gradient="twice",
     forward="y[i,c, p s - top + u d, q s - left + v d] += w[f,c,u,v] x[i,f,p,q]; y += b",
     backward="gx = conv2d(gy, w), gw = conv2d_weights(x, gy), gb = sum of gy over images and pixels",
-    samples=_deconv_samples,
+    samples=deconv_samples(DECONV_2D, lambda *args, **options: deconv2d(*args, **options), _geometry),
 )
 class Deconv(Function):
     """`deconv2d` and `deconvnd` for a given geometry and spatial size of the result."""
@@ -208,9 +176,13 @@ conv_transpose2d = deconv2d
 
 def _weights_samples(rng: np.random.Generator) -> list[Sample]:
     def sample(gy: tuple[int, ...], x: tuple[int, ...], w: tuple[int, ...], note: str, **options: Any) -> Sample:
-        geometry = geometry_2d(**{"stride": 1, "pad": 0, "dilation": 1, **options})
-        arrays = (rng.standard_normal(gy), rng.standard_normal(x))
-        return Sample(arrays, lambda *args: ConvWeights(geometry, w)(*args), note=note)
+        geometry = geometry_2d(**options)
+        return Sample(
+            (rng.standard_normal(gy), rng.standard_normal(x)),
+            lambda *args: ConvWeights(geometry, w)(*args),
+            lambda gy, x: correlate_weights(gy, x, w, geometry),
+            note,
+        )
 
     return [
         sample((2, 3, 4, 4), (2, 2, 4, 4), (3, 2, 3, 3), "3x3, padding 1", pad=1),
@@ -221,7 +193,7 @@ def _weights_samples(rng: np.random.Generator) -> list[Sample]:
 @register(
     "conv2d_weights",
     gradient="twice",
-    forward="w[f,c,u,v] = sum over i,p,q of gy[i,f,p,q] x[i,c, p s - top + u d, q s - left + v d]",
+    forward="y[f,c,u,v] = sum over i,p,q of gy[i,f,p,q] x[i,c, p s - top + u d, q s - left + v d]",
     backward="ggy = conv2d(x, gw), gx = deconv2d(gy, gw)",
     samples=_weights_samples,
 )

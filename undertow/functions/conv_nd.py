@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
-from undertow.core.registry import Sample, register
+from undertow.core.registry import register
 from undertow.core.variable import Operand, Variable, as_variable
 from undertow.errors import ShapeError
 from undertow.functions.conv import Conv, Deconv
+from undertow.functions.window_samples import CONV_ND, DECONV_ND, conv_samples, deconv_samples
 from undertow.functions.windows import Sizes, geometry_nd, transposed_shape
 
 __all__ = [
@@ -74,35 +71,12 @@ def _check_dimensions(name: str, x: Variable, w: Variable) -> None:
         )
 
 
-def _conv_samples(rng: np.random.Generator) -> list[Sample]:
-    def sample(x: tuple[int, ...], w: tuple[int, ...], note: str, **options: Any) -> Sample:
-        arrays = (rng.standard_normal(x), rng.standard_normal(w), rng.standard_normal(w[0]))
-        return Sample(arrays, lambda *args: convnd(*args, **options), note=note)
-
-    return [
-        sample((2, 3, 9), (2, 3, 3), "sound: one dimension, sides apart", stride=2, pad=(1, 0)),
-        sample((1, 2, 3, 4, 3), (4, 1, 2, 2, 3), "a volume, groups", pad=(1, 0, 1), groups=2),
-        sample((1, 2, 5, 4), (1, 2, 3, 2), "an image, dilated", pad=1, dilation=(2, 1)),
-    ]
-
-
-def _deconv_samples(rng: np.random.Generator) -> list[Sample]:
-    def sample(x: tuple[int, ...], w: tuple[int, ...], b: int, note: str, **options: Any) -> Sample:
-        arrays = (rng.standard_normal(x), rng.standard_normal(w), rng.standard_normal(b))
-        return Sample(arrays, lambda *args: deconvnd(*args, **options), note=note)
-
-    return [
-        sample((2, 3, 4), (3, 2, 3), 2, "sound, output padding", stride=2, pad=1, output_padding=1),
-        sample((1, 2, 2, 3, 2), (2, 1, 2, 1, 2), 2, "a volume, groups", stride=(1, 2, 1), groups=2),
-    ]
-
-
 register(
     "convnd",
     gradient="twice",
     forward="y[i,f,p] = b[f] + sum over c,u of w[f,c,u] x[i,c, p s - before + u d], p and u over all dimensions",
     backward="gx = deconvnd(gy, w), gw = convnd_weights(gy, x), gb = sum of gy over images and places",
-    samples=_conv_samples,
+    samples=conv_samples(CONV_ND, convnd, geometry_nd),
 )(Conv)
 
 register(
@@ -110,5 +84,5 @@ register(
     gradient="twice",
     forward="y[i,c, p s - before + u d] += w[f,c,u] x[i,f,p], p and u over all dimensions; y += b",
     backward="gx = convnd(gy, w), gw = convnd_weights(x, gy), gb = sum of gy over images and places",
-    samples=_deconv_samples,
+    samples=deconv_samples(DECONV_ND, deconvnd, geometry_nd),
 )(Deconv)

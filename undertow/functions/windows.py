@@ -44,12 +44,12 @@ def sides(value: Sizes) -> tuple[int, int, int, int]:
     return top, bottom, left, right
 
 
-def geometry_2d(stride: Sizes, pad: Sizes, dilation: Sizes, groups: int = 1) -> ConvGeometry:
+def geometry_2d(stride: Sizes = 1, pad: Sizes = 0, dilation: Sizes = 1, groups: int = 1) -> ConvGeometry:
     """The geometry of a 2-D convolution from its options."""
     return ConvGeometry(pair(stride, "stride"), sides(pad), pair(dilation, "dilation"), groups)
 
 
-def geometry_nd(dims: int, stride: Sizes, pad: Sizes, dilation: Sizes, groups: int = 1) -> ConvNdGeometry:
+def geometry_nd(dims: int, stride: Sizes = 1, pad: Sizes = 0, dilation: Sizes = 1, groups: int = 1) -> ConvNdGeometry:
     """The geometry of a convolution over any number of spatial dimensions."""
     return ConvNdGeometry(
         per_dimension(stride, dims, "stride"),
