@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from undertow.core.modes import modes, no_grad
+from undertow.core.modes import modes
 from undertow.core.variable import Operand, Variable, as_array
 from undertow.errors import GraphError
 
@@ -21,7 +21,8 @@ class Function:
     instead (or beside a faster `backward`). A backward returns one gradient per input, None where there is none.
 
     generation: the largest generation of its inputs.
-    needs_input_grad: for each input, whether its gradient is wanted; a backward may leave the others out.
+    needs_input_grad: for each input, whether its gradient is wanted; a backward may leave the others out. Known
+        in forward already: all False when nothing is recorded, so that nothing need be kept for the backward.
 
     Options are arguments of the constructor; `Function(...)(x, y)` runs it.
     """
@@ -40,8 +41,11 @@ class Function:
         """From the gradients of the outputs to those of the inputs, on ndarrays."""
         if type(self).backward_graph is Function.backward_graph:
             raise NotImplementedError(f"{type(self).__name__} has no backward: write backward(self, *gys)")
-        with no_grad():
-            grads = self.backward_graph(*(Variable(gy, requires_grad=False) for gy in gys))
+        before, modes.recording = modes.recording, False
+        try:
+            grads = self.backward_graph(*[Variable(as_array(gy), None, False) for gy in gys])
+        finally:
+            modes.recording = before
         if isinstance(grads, tuple):
             return tuple(None if g is None else g.data for g in grads)
         return None if grads is None else grads.data
@@ -88,24 +92,55 @@ class Function:
         if self._outputs:
             return self._fresh()(*operands)
         variables = _as_variables(operands)
-        wanted = tuple([x.requires_grad for x in variables])
+        xs: tuple[np.ndarray, ...]
+        wanted: tuple[bool, ...]
+        # One and two inputs are most of all calls; spelled out, they cost half as much as a comprehension.
+        if len(variables) == 1:
+            (a,) = variables
+            xs, wanted, generation = (a.data,), (a.requires_grad,), a.generation
+        elif len(variables) == 2:
+            a, b = variables
+            xs, wanted = (a.data, b.data), (a.requires_grad, b.requires_grad)
+            generation = a.generation if a.generation > b.generation else b.generation
+        else:
+            xs, wanted = tuple([x.data for x in variables]), tuple([x.requires_grad for x in variables])
+            generation = max([x.generation for x in variables], default=0)
+        if not modes.recording:
+            wanted = (False,) * len(variables)
         self.needs_input_grad = wanted
-        ys = self._run_forward(tuple([x.data for x in variables]))
-        record = modes.recording and True in wanted
-        if not isinstance(ys, tuple):
-            output = Variable(as_array(ys), requires_grad=record)
-            if record:
-                self._record(variables, (output,))
-            return output
-        outputs = tuple([Variable(as_array(y), requires_grad=record) for y in ys])
+        try:
+            ys = self._forward_seen_by_hooks(xs) if modes.hooks else self.forward(*xs)
+        except Exception as error:
+            error.add_note(f"in {self.label} of {', '.join(map(_described, xs))}")
+            raise
+        record = True in wanted
+        if isinstance(ys, tuple):
+            return self._several_outputs(variables, ys, generation, record)
+        y = Variable(ys if isinstance(ys, np.ndarray) else np.asarray(ys), None, record)
         if record:
-            self._record(variables, outputs)
+            self.inputs = variables
+            self.generation = generation
+            self._outputs = (weakref.ref(y),)
+            y.creator = self
+            y.generation = generation + 1
+        return y
+
+    def _several_outputs(
+        self, variables: tuple[Variable, ...], ys: tuple[Any, ...], generation: int, record: bool
+    ) -> tuple[Variable, ...]:
+        outputs = tuple([Variable(as_array(y), None, record) for y in ys])
+        if record:
+            self.inputs = variables
+            self.generation = generation
+            self._outputs = tuple([weakref.ref(y) for y in outputs])
+            self._output_likes = tuple([(y.data.shape, y.data.dtype) for y in outputs])
+            for y in outputs:
+                y.creator = self
+                y.generation = generation + 1
         return outputs
 
-    def _run_forward(self, xs: tuple[np.ndarray, ...]) -> Any:
+    def _forward_seen_by_hooks(self, xs: tuple[np.ndarray, ...]) -> Any:
         hooks = modes.hooks
-        if not hooks:
-            return self.forward(*xs)
         for hook in hooks:
             hook.before_forward(self, xs)
         ys = self.forward(*xs)
@@ -113,15 +148,6 @@ class Function:
         for hook in reversed(hooks):
             hook.after_forward(self, xs, made)
         return ys
-
-    def _record(self, variables: tuple[Variable, ...], outputs: tuple[Variable, ...]) -> None:
-        self.inputs = variables
-        self.generation = max([x.generation for x in variables])
-        self._outputs = tuple([weakref.ref(y) for y in outputs])
-        if len(outputs) > 1:
-            self._output_likes = tuple([(y.data.shape, y.data.dtype) for y in outputs])
-        for y in outputs:
-            y.set_creator(self)
 
     def _fresh(self) -> Function:
         """A copy without the recorded call: one Function object stands for one place in the graph."""
@@ -132,28 +158,30 @@ class Function:
         return twin
 
 
-def _as_variables(operands: tuple[Operand, ...]) -> tuple[Variable, ...]:
-    """Operands as Variables; a Python number takes the dtype of the arrays beside it."""
-    for operand in operands:
-        if not isinstance(operand, Variable):
+def _as_variables(operands: tuple[Any, ...]) -> tuple[Variable, ...]:
+    """Operands as Variables; a number (Python's or NumPy's) takes the dtype of the arrays beside it."""
+    for x in operands:
+        if not isinstance(x, Variable):
             break
     else:
-        return cast(tuple[Variable, ...], operands)
+        return operands
     dtypes = [x.dtype for x in operands if isinstance(x, (Variable, np.ndarray))]
-    found: list[Variable] = []
-    for operand in operands:
-        if isinstance(operand, Variable):
-            found.append(operand)
-        elif isinstance(operand, (bool, int, float)) and dtypes:
-            dtype = np.result_type(*dtypes, operand)
-            found.append(Variable(np.asarray(operand, dtype=dtype), requires_grad=False))
-        else:
-            found.append(Variable(_checked_array(operand), requires_grad=False))
-    return tuple(found)
+    return tuple([x if isinstance(x, Variable) else Variable(_constant(x, dtypes), None, False) for x in operands])
 
 
-def _checked_array(operand: Any) -> np.ndarray:
+def _constant(operand: Any, dtypes: list[np.dtype[Any]]) -> np.ndarray:
+    if isinstance(operand, np.generic):
+        operand = operand.item()
+    if isinstance(operand, (int, float)) and dtypes:
+        beside = dtypes[0]
+        if len(dtypes) > 1 or beside.kind != "f":
+            beside = np.result_type(*dtypes, operand)
+        return np.array(operand, beside)
     array = np.asarray(operand)
     if array.dtype == object:
         raise TypeError(f"an operand must be a Variable, an ndarray or a number, got {type(operand).__name__}")
     return array
+
+
+def _described(x: Any) -> str:
+    return f"{x.dtype}{list(x.shape)}" if isinstance(x, np.ndarray) else "a Variable without data"

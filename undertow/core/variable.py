@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 Operand: TypeAlias = "Variable | np.ndarray | np.generic | float | int"
 
-# Filled by undertow.functions at import: the operations behind +, *, [] and the methods of Variable.
-# The core owns the socket, the floor above plugs in, so that the core imports nothing above it.
+# The operations behind +, *, [] and the methods of Variable, filled in by undertow.functions and
+# undertow.core.backward at import: this file owns the socket, those above plug in, and it imports none of them.
 OPERATIONS: dict[str, Callable[..., Any]] = {}
 
 
@@ -93,7 +93,8 @@ class Variable:
         return self._grad_var
 
     def _set_grad_var(self, value: Variable) -> None:
-        self._grad, self._grad_var = value.data, value
+        # One Variable may be the gradient of several values; the arrays in `grad` belong to one each.
+        self._grad, self._grad_var = value.data.copy(), value
 
     def clear_grad(self) -> None:
         """Forget the gradient; leaves add up over `backward()` calls until this is called."""
@@ -112,9 +113,7 @@ class Variable:
 
         Raises GraphError when nothing was recorded.
         """
-        from undertow.core.backward import backward
-
-        backward(self, retain_grad=retain_grad, create_graph=create_graph)
+        OPERATIONS["backward"](self, retain_grad, create_graph)
 
     # --- graph ------------------------------------------------------------------------------------------
 
@@ -178,88 +177,84 @@ class Variable:
         head = type(self).__name__.lower() + "("
         return head + str(self.data).replace("\n", "\n" + " " * len(head)) + ")"
 
-    # --- operations, plugged in by undertow.functions ---------------------------------------------------
+    # --- operations, plugged in through OPERATIONS ------------------------------------------------------
 
     def __add__(self, other: Operand) -> Variable:
-        return _call("add", self, other)
+        return OPERATIONS["add"](self, other)
 
     def __radd__(self, other: Operand) -> Variable:
-        return _call("add", other, self)
+        return OPERATIONS["add"](other, self)
 
     def __sub__(self, other: Operand) -> Variable:
-        return _call("sub", self, other)
+        return OPERATIONS["sub"](self, other)
 
     def __rsub__(self, other: Operand) -> Variable:
-        return _call("sub", other, self)
+        return OPERATIONS["sub"](other, self)
 
     def __mul__(self, other: Operand) -> Variable:
-        return _call("mul", self, other)
+        return OPERATIONS["mul"](self, other)
 
     def __rmul__(self, other: Operand) -> Variable:
-        return _call("mul", other, self)
+        return OPERATIONS["mul"](other, self)
 
     def __truediv__(self, other: Operand) -> Variable:
-        return _call("div", self, other)
+        return OPERATIONS["div"](self, other)
 
     def __rtruediv__(self, other: Operand) -> Variable:
-        return _call("div", other, self)
+        return OPERATIONS["div"](other, self)
 
     def __pow__(self, other: Operand) -> Variable:
-        return _call("pow", self, other)
+        return OPERATIONS["pow"](self, other)
 
     def __rpow__(self, other: Operand) -> Variable:
-        return _call("pow", other, self)
+        return OPERATIONS["pow"](other, self)
 
     def __matmul__(self, other: Operand) -> Variable:
-        return _call("matmul", self, other)
+        return OPERATIONS["matmul"](self, other)
 
     def __rmatmul__(self, other: Operand) -> Variable:
-        return _call("matmul", other, self)
+        return OPERATIONS["matmul"](other, self)
 
     def __neg__(self) -> Variable:
-        return _call("neg", self)
+        return OPERATIONS["neg"](self)
 
     def __abs__(self) -> Variable:
-        return _call("abs", self)
+        return OPERATIONS["abs"](self)
 
     def __getitem__(self, index: Any) -> Variable:
-        return _call("get_item", self, index)
+        return OPERATIONS["get_item"](self, index)
 
     def reshape(self, *shape: Any) -> Variable:
         """The same elements in another shape; one length may be -1."""
-        return _call("reshape", self, shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
+        return OPERATIONS["reshape"](self, shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
 
     def transpose(self, *axes: Any) -> Variable:
         """Axes in another order; reversed when none is given."""
         if len(axes) == 1 and not isinstance(axes[0], int):
             axes = axes[0]
-        return _call("transpose", self, axes or None)
+        return OPERATIONS["transpose"](self, axes or None)
 
     @property
     def T(self) -> Variable:
-        return _call("transpose", self, None)
+        return OPERATIONS["transpose"](self, None)
 
     def sum(self, axis: Any = None, keepdims: bool = False) -> Variable:
         """Sum over all or some axes."""
-        return _call("sum", self, axis, keepdims)
+        return OPERATIONS["sum"](self, axis, keepdims)
 
     def mean(self, axis: Any = None, keepdims: bool = False) -> Variable:
         """Mean over all or some axes."""
-        return _call("mean", self, axis, keepdims)
+        return OPERATIONS["mean"](self, axis, keepdims)
 
     def flatten(self) -> Variable:
         """All elements in one row."""
-        return _call("reshape", self, (-1,))
+        return OPERATIONS["reshape"](self, (-1,))
 
 
 class Parameter(Variable):
     """A Variable that a layer learns; `Module.parameters()` finds it."""
 
     __slots__ = ()
-
-
-def _call(operation: str, *operands: Any) -> Variable:
-    return OPERATIONS[operation](*operands)
 
 
 def _short(value: Any) -> str:

@@ -166,10 +166,10 @@ class Square(Function):
         return x * x
 
     def backward(self, gy: np.ndarray) -> np.ndarray:
-        return 2 * self.inputs[0].data * gy
+        return gy * self.inputs[0].data * 2
 
     def backward_graph(self, gy: Variable) -> Variable:
-        return 2 * self.input * gy
+        return gy * self.input * 2
 
 
 def _power_samples(rng: np.random.Generator) -> list[Sample]:
