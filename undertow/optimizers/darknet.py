@@ -40,8 +40,8 @@ class DarknetSGD:
         self.momentum, self.decay = momentum, decay
         self.updates = {name: np.zeros_like(entry.parameter.data) for name, entry in self.entries.items()}
 
-    def accumulate(self, factor: float = 1.0) -> None:
-        """Take the gradients into the accumulators, updates -= factor * grad, and clear them.
+    def accumulate(self, factor: float = 1.0, clear: bool = True) -> None:
+        """Take the gradients into the accumulators, updates -= factor * grad, and clear them (unless told not to).
 
         factor: from the gradient of the documented loss to Darknet's sum over images (the batch where the loss is a
         mean). Parameters without a gradient keep their accumulator.
@@ -50,7 +50,8 @@ class DarknetSGD:
             gradient = entry.parameter.grad
             if gradient is not None:
                 self.updates[name] -= gradient if factor == 1.0 else factor * gradient
-                entry.parameter.clear_grad()
+                if clear:
+                    entry.parameter.clear_grad()
 
     def update(self, rate: float, batch: int) -> None:
         """Move all parameters. rate: from the policy. batch: images per update, `net.batch * subdivisions`."""

@@ -1,0 +1,332 @@
+"""A Darknet network: layers built from a cfg, run forward, backward and updated as the C program does it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from undertow.core.modes import is_training, no_grad, test_mode, train_mode
+from undertow.core.variable import Parameter, Variable
+from undertow.darknet.boxes import Candidates
+from undertow.darknet.cfg import Config
+from undertow.darknet.decode import get_network_boxes
+from undertow.darknet.dialect import EXACT, Dialect
+from undertow.darknet.layer import Array, BuildContext, Layer, Pass, updates_name
+from undertow.darknet.layers_loss import Yolo
+from undertow.darknet.options_net import NetOptions
+from undertow.darknet.sections import build_layer
+from undertow.darknet.shapes import NetworkShapes, infer_shapes
+from undertow.darknet.weights import WeightsFile, read_weights, write_weights
+from undertow.errors import GraphError, ShapeError
+from undertow.optimizers import DarknetParameter, DarknetSGD, Policy
+from undertow.optimizers.policies import from_darknet
+
+
+class Network:
+    """A network in Darknet's terms.
+
+    layers: see `Layer`; options: of [net]. batch: samples in one pass (batch / subdivisions * time_steps).
+    seen: samples seen in training. cost: of the last pass, the mean over the layers that have one.
+    keep_deltas: keep intermediate gradients, so that `layers[i].delta` can be read after `backward` (takes memory).
+    loss: of the last training pass, a Variable: the scalar whose gradient `backward` computes.
+
+    Raises FormatError or ShapeError, with file and line, for a cfg that does not make a network.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        dialect: Dialect = EXACT,
+        *,
+        seed: int = 0,
+        dtype: Any = np.float32,
+    ) -> None:
+        self.dialect = dialect
+        self.dtype = np.dtype(dtype)
+        self._build(config, np.random.default_rng(seed))
+        self.seen = 0
+        self.updates_done = 0
+        self.cost = 0.0
+        self.keep_deltas = True
+        self.loss: Variable | None = None
+        self.input: Array | None = None
+        self.truth: Array | None = None
+        self._input_variable: Variable | None = None
+        self.policy = learning_rate_policy(self.options)
+        self.optimizer = self._make_optimizer()
+
+    def _build(self, config: Config, rng: np.random.Generator) -> None:
+        """Layers for the config, with fresh parameters."""
+        self.config = config
+        self.shapes: NetworkShapes = infer_shapes(config)
+        self.options: NetOptions = self.shapes.net
+        context = BuildContext(self.options, self.dialect, rng, self.dtype, self.shapes)
+        self.layers: list[Layer] = [
+            build_layer(section, shape, context) for section, shape in zip(config.layers, self.shapes, strict=True)
+        ]
+        self._cuts = self._find_cuts()
+        self._stop = max((i for i, layer in enumerate(self.layers) if layer.options.stopbackward), default=-1)
+
+    # --- the flow of the C program ----------------------------------------------------------------------
+
+    def train_datum(self, images: Array, truth: Array) -> float:
+        """One pass of training: forward, backward, and an update when `subdivisions` passes are complete.
+
+        images: (batch, c, h, w) or (batch, inputs). truth: (batch, truths). Returns the cost.
+        """
+        if len(images) != self.batch:
+            raise ShapeError(f"a training pass takes {self.batch} samples (batch / subdivisions), got {len(images)}")
+        self.seen += self.batch
+        with train_mode():
+            self.forward(images, truth)
+        self.backward()
+        if (self.seen // self.batch) % self.subdivisions == 0:
+            self.update()
+        return self.cost
+
+    def forward(self, images: Array | Variable, truth: Array | None = None) -> Variable:
+        """Through all layers. In training (the default mode) statistics are the batch's, and losses are computed.
+
+        images: an array, or a Variable whose gradient is wanted too. Returns the last layer's output; `output`
+        gives the network's, which is that of the last layer that is not a cost.
+        """
+        x = self._checked_input(images)
+        self.input, self.truth = x.data, truth
+        self._input_variable = x
+        truth = None if truth is None else np.asarray(truth).reshape(len(x.data), -1)
+        run = Pass(truth, is_training(), self.keep_deltas and is_training(), self._cuts, (self.w, self.h))
+        for layer in self.layers:
+            x = layer.run(x, run, detached=layer.index <= self._stop)
+            run.outputs.append(x)
+            if layer.options.truth:
+                run.truth = x.data.reshape(len(x.data), -1)
+        self._collect_losses()
+        return x
+
+    def backward(self) -> None:
+        """Gradients of the loss, added (with Darknet's sign) to every layer's `*_updates`."""
+        if self.loss is None:
+            raise GraphError("there is no loss: call forward with truth, in training mode, on a net that has a cost")
+        for parameter in self.parameters():
+            parameter.clear_grad()
+        if self.loss.requires_grad:  # nothing learns when every layer lies behind a stopbackward
+            self.loss.backward()
+        self.optimizer.accumulate(clear=False)
+        if not self.keep_deltas:
+            self.release()
+
+    def update(self) -> None:
+        """Move the parameters along their accumulated updates (see `DarknetSGD`)."""
+        self.updates_done += 1
+        self.optimizer.update(self.learning_rate, self.batch * self.subdivisions)
+
+    def predict(self, images: Array) -> Array:
+        """The network's output at inference; (batch, c, h, w) or (batch, outputs)."""
+        with no_grad(), test_mode():
+            self.forward(images)
+        return self.output
+
+    def release(self) -> None:
+        """Let go of the arrays of the last pass."""
+        self.loss = self._input_variable = None
+        for layer in self.layers:
+            layer.release()
+
+    # --- Darknet's fields -------------------------------------------------------------------------------
+
+    @property
+    def n(self) -> int:
+        """How many layers."""
+        return len(self.layers)
+
+    @property
+    def batch(self) -> int:
+        """Samples in one pass."""
+        return self.options.pass_batch
+
+    @property
+    def subdivisions(self) -> int:
+        """Passes to one update."""
+        return self.options.subdivisions
+
+    @property
+    def inputs(self) -> int:
+        """Values of one sample."""
+        return self.shapes.inputs
+
+    @property
+    def outputs(self) -> int:
+        """Values of the network's output for one sample."""
+        return self.shapes.output.outputs
+
+    @property
+    def truths(self) -> int:
+        """Values of the truth of one sample."""
+        return self.shapes.truths
+
+    @property
+    def c(self) -> int:
+        return self.options.channels
+
+    @property
+    def h(self) -> int:
+        return self.options.height
+
+    @property
+    def w(self) -> int:
+        return self.options.width
+
+    @property
+    def output(self) -> Array:
+        """Output of the last layer that is not a cost, of the last pass."""
+        return self.layers[self.shapes.output.index].output
+
+    @property
+    def delta(self) -> Array | None:
+        """Minus the gradient of the input, when forward was given a Variable; Darknet computes none."""
+        x = self._input_variable
+        return None if x is None or x.grad is None else -x.grad
+
+    @property
+    def workspace(self) -> Array:
+        """Scratch of the size the C program allocates; nothing here needs it."""
+        return np.zeros(max((shape.workspace for shape in self.shapes), default=0) // 4, np.float32)
+
+    @property
+    def batch_number(self) -> int:
+        """How many updates the samples seen so far make (get_current_batch)."""
+        return self.seen // (self.batch * self.subdivisions)
+
+    @property
+    def learning_rate(self) -> float:
+        """The rate of the next update (get_current_rate)."""
+        return self.policy(self.batch_number)
+
+    # --- files and boxes --------------------------------------------------------------------------------
+
+    def load_weights(
+        self, path: str | os.PathLike[str], *, start: int = 0, cutoff: int | None = None, strict: bool = False
+    ) -> WeightsFile:
+        """Take parameters and `seen` from a .weights file; see `read_weights`. Returns what was found there.
+
+        start, cutoff: only these layers. A file that ends before the last layer fills those it reaches.
+        """
+        found = read_weights(
+            path, self.shapes, start=start, cutoff=cutoff, strict=strict, original=self.config.original
+        )
+        found.copy_into(self._array)
+        self.seen = found.seen
+        return found
+
+    def save_weights(self, path: str | os.PathLike[str], *, cutoff: int | None = None) -> None:
+        """Write a .weights file that Darknet loads; beside `path`, then renamed."""
+        write_weights(path, self.shapes, self._array, seen=self.seen, cutoff=cutoff)
+
+    def candidates(
+        self, image_size: tuple[int, int], threshold: float, *, relative: bool = True, index: int = 0
+    ) -> Candidates:
+        """Boxes of the last pass with objectness above the threshold, before suppression (get_network_boxes).
+
+        image_size: (width, height) of the picture. index: which picture of the batch.
+        """
+        heads = [layer.head() for layer in self.layers if isinstance(layer, Yolo)]
+        return get_network_boxes(
+            heads,
+            (self.w, self.h),
+            image_size,
+            threshold,
+            relative=relative,
+            letterbox=self.dialect.letterbox,
+            index=index,
+        )
+
+    def resize(self, width: int, height: int) -> None:
+        """Take pictures of another size from now on; parameters and everything learned stay (resize_network)."""
+        before = self.layers
+        self._build(self.config.with_values(0, {"width": width, "height": height}), np.random.default_rng(0))
+        for old, new in zip(before, self.layers, strict=True):
+            shapes = {name: array.shape for name, array in new.arrays().items()}
+            if shapes != {name: array.shape for name, array in old.arrays().items()}:
+                raise ShapeError(
+                    f"the network cannot be resized to {width}x{height}: layer {new.index} [{new.type}] has parameters "
+                    "that depend on the size of its input"
+                )
+            new.parameters, new.buffers, new.updates = old.parameters, old.buffers, old.updates
+
+    def _array(self, layer: int, name: str) -> Array:
+        return self.layers[layer].arrays()[name]
+
+    # --- parameters -------------------------------------------------------------------------------------
+
+    def parameters(self) -> Iterator[Parameter]:
+        """All learned arrays."""
+        for layer in self.layers:
+            yield from layer.parameters.values()
+
+    def _make_optimizer(self) -> DarknetSGD:
+        """Darknet's update rule over all layers; the layers show its accumulators as their `*_updates`."""
+        entries = {
+            f"layer{layer.index:02d}/{name}": (layer, name) for layer in self.layers for name in layer.parameters
+        }
+        optimizer = DarknetSGD(
+            [
+                DarknetParameter(key, layer.parameters[name], name == "weights", layer.learning_rate_scale)
+                for key, (layer, name) in entries.items()
+            ],
+            momentum=self.options.momentum,
+            decay=self.options.decay,
+        )
+        for key, (layer, name) in entries.items():
+            layer.updates[updates_name(name)] = optimizer.updates[key]
+        return optimizer
+
+    def _checked_input(self, images: Array | Variable) -> Variable:
+        x = images if isinstance(images, Variable) else Variable(np.asarray(images, self.dtype), requires_grad=False)
+        values = int(np.prod(x.shape[1:]))
+        if x.ndim < 2 or values != self.inputs:
+            shape = f"{self.c} x {self.h} x {self.w}" if self.c else str(self.inputs)
+            raise ShapeError(f"the network takes samples of {shape} = {self.inputs} values, got an array {x.shape}")
+        return x
+
+    def _collect_losses(self) -> None:
+        costs = [layer.cost for layer in self.layers if layer.cost is not None]
+        self.cost = sum(costs) / len(costs) if costs else 0.0
+        losses = [layer.loss for layer in self.layers if layer.loss is not None]
+        self.loss = None
+        for loss in losses:
+            self.loss = loss if self.loss is None else self.loss + loss
+
+    def _find_cuts(self) -> dict[int, Array | None]:
+        """Where the layer after overwrites the delta: later readers send their gradients for nothing."""
+        cuts: dict[int, Array | None] = {}
+        if self.dialect.overwrite_deltas:
+            for layer in self.layers[1:]:
+                if layer.overwrites:
+                    cuts[layer.index - 1] = layer.overwritten()
+        return cuts
+
+    def __repr__(self) -> str:
+        return f"<Network of {self.n} layers from {self.config.file}, dialect {self.dialect.name}>"
+
+
+def learning_rate_policy(options: NetOptions, draw: Callable[[int], float] | None = None) -> Policy:
+    """The policy of a [net] section: from the number of updates to the rate.
+
+    draw: for policy=random, from that number to a uniform random one in 0..1.
+    """
+    return from_darknet(
+        options.policy,
+        learning_rate=options.learning_rate,
+        burn_in=options.burn_in,
+        power=options.power,
+        step=options.step,
+        scale=options.scale,
+        steps=options.steps,
+        scales=options.scales,
+        gamma=options.gamma,
+        max_batches=options.max_batches,
+        draw=draw,
+    )

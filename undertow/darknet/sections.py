@@ -1,0 +1,35 @@
+"""The table of layers that can be built: section type -> class."""
+
+from __future__ import annotations
+
+from undertow.darknet.cfg import Section
+from undertow.darknet.layer import BuildContext, Layer
+from undertow.darknet.layer_shape import LayerShape
+from undertow.darknet.layers_loss import Cost, Softmax, Yolo
+from undertow.darknet.layers_plain import Activation, Avgpool, Maxpool, Route, Shortcut, Upsample
+from undertow.darknet.layers_weighted import Connected, Convolutional
+from undertow.darknet.options import unsupported_section
+
+LAYERS: dict[str, type[Layer]] = {
+    layer.type: layer
+    for layer in (
+        Convolutional,
+        Connected,
+        Maxpool,
+        Avgpool,
+        Route,
+        Shortcut,
+        Upsample,
+        Activation,
+        Softmax,
+        Cost,
+        Yolo,
+    )
+}
+
+
+def build_layer(section: Section, shape: LayerShape, context: BuildContext) -> Layer:
+    """The layer of a section. Raises FormatError, with file and line, for a type that nothing builds yet."""
+    if shape.type not in LAYERS:
+        raise unsupported_section(section, LAYERS)
+    return LAYERS[shape.type](shape.options, shape, context)
