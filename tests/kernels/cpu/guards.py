@@ -1,0 +1,64 @@
+"""Memory whose borders are watched: buffers between guard bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from undertow.kernels.cpu.raw.tensor import Scratch, Tensor, align
+
+PATTERN = 0xA5
+MARGIN = 256  # bytes watched on either side
+
+
+class GuardedScratch(Scratch):
+    """Scratch memory that surrounds everything taken from it with guard bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: list[tuple[np.ndarray, int]] = []
+
+    def take(self, size: int) -> int:
+        block = np.full(align(size) + 2 * MARGIN + 64, PATTERN, np.uint8)
+        start = MARGIN + -(block.ctypes.data + MARGIN) % 64
+        self._kept.append((block, size))
+        return int(block.ctypes.data) + start
+
+    def check(self) -> None:
+        """Nothing outside the taken memory was written."""
+        assert self._kept
+        for block, size in self._kept:
+            start = MARGIN + -(block.ctypes.data + MARGIN) % 64
+            assert (block[:start] == PATTERN).all()
+            # A vector may end in the last cache line of what was taken, not behind it.
+            assert (block[start + align(size) :] == PATTERN).all()
+
+
+class GuardedTensor:
+    """An NHWC tensor with surplus floats behind every pixel and around the whole, all watched."""
+
+    def __init__(self, n: int, c: int, h: int, w: int, surplus: int = 3) -> None:
+        self._block = np.full(n * h * w * (c + surplus) + 2 * MARGIN, 12345.0, np.float32)
+        self._c = c
+        body = self._block[MARGIN:-MARGIN].reshape(n, h, w, c + surplus)
+        self.array = body[..., :c].transpose(0, 3, 1, 2)
+        self.tensor = Tensor(body.ctypes.data, 4 * (c + surplus), n, h, w, c)
+        self._rest = body[..., c:]
+
+    def check(self) -> None:
+        assert (self._block[:MARGIN] == 12345.0).all()
+        assert (self._block[-MARGIN:] == 12345.0).all()
+        assert (self._rest == 12345.0).all()
+
+
+class GuardedBytes:
+    """Packed weights between guard bytes."""
+
+    def __init__(self, size: int) -> None:
+        self._block = np.full(size + 2 * MARGIN + 64, PATTERN, np.uint8)
+        self._start = MARGIN + -(self._block.ctypes.data + MARGIN) % 64
+        self._size = size
+        self.address = int(self._block.ctypes.data) + self._start
+
+    def check(self) -> None:
+        assert (self._block[: self._start] == PATTERN).all()
+        assert (self._block[self._start + self._size :] == PATTERN).all()

@@ -1,0 +1,248 @@
+"""Convolution kernels against the definition in float64, on a grid of shapes and on random ones."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from tests.kernels.cpu import definitions
+from tests.kernels.cpu.definitions import relative_error
+from tests.kernels.cpu.guards import GuardedBytes, GuardedScratch, GuardedTensor
+from undertow.core.modes import precision
+from undertow.errors import ShapeError
+from undertow.kernels import cpu
+from undertow.kernels.cpu.memory import is_nhwc
+from undertow.kernels.cpu.raw.convolution import Convolution
+from undertow.kernels.cpu.raw.parts import Epilogue
+from undertow.kernels.geometry import ConvGeometry
+
+# Root mean square errors relative to the result's: several times what was measured for these sizes.
+TOLERANCE = {"fast": 1e-5, "precise": 3e-6}
+
+
+def _compare(n, ci, co, h, w, kernel, geometry, level, rng):
+    x = rng.standard_normal((n, ci, h, w)).astype(np.float32)
+    weights = rng.standard_normal((co, ci // geometry.groups, *kernel)).astype(np.float32)
+    b = rng.standard_normal(co).astype(np.float32)
+    with precision(level):
+        y = cpu.conv2d(x, weights, b, geometry)
+        expected = definitions.conv2d(x, weights, b, geometry)
+        assert relative_error(y, expected) < TOLERANCE[level]
+        assert is_nhwc(y)
+        gy = rng.standard_normal(y.shape).astype(np.float32)
+        gx = cpu.conv2d_backward_data(gy, weights, x.shape, geometry)
+        assert relative_error(gx, definitions.conv2d_backward_data(gy, weights, x.shape, geometry)) < TOLERANCE[level]
+        gw = cpu.conv2d_backward_weights(gy, x, weights.shape, geometry)
+        assert gw.flags.c_contiguous
+        expected = definitions.conv2d_backward_weights(gy, x, weights.shape, geometry)
+        assert relative_error(gw, expected) < TOLERANCE[level]
+
+
+GRID = {
+    "first layer": (2, 3, 16, 20, 21, (3, 3), ConvGeometry(pad=(1, 1, 1, 1))),
+    "one channel": (1, 1, 1, 5, 5, (5, 5), ConvGeometry(pad=(2, 2, 2, 2))),
+    "winograd, few tiles": (2, 16, 32, 20, 21, (3, 3), ConvGeometry(pad=(1, 1, 1, 1))),
+    "winograd, many tiles": (2, 32, 48, 66, 50, (3, 3), ConvGeometry(pad=(1, 1, 1, 1))),
+    "winograd, odd channels": (1, 17, 19, 70, 71, (3, 3), ConvGeometry(pad=(1, 1, 1, 1))),
+    "winograd, no padding": (1, 20, 48, 19, 18, (3, 3), ConvGeometry()),
+    "winograd, uneven padding": (1, 20, 48, 19, 18, (3, 3), ConvGeometry(pad=(3, 1, 0, 2))),
+    "winograd, several blocks of k": (1, 300, 40, 12, 12, (3, 3), ConvGeometry(pad=(1, 1, 1, 1))),
+    "stride 2": (2, 32, 64, 21, 20, (3, 3), ConvGeometry(stride=(2, 2), pad=(1, 1, 1, 1))),
+    "1x1, odd outputs": (1, 40, 255, 13, 13, (1, 1), ConvGeometry()),
+    "1x1, several blocks of k": (1, 600, 24, 30, 30, (1, 1), ConvGeometry()),
+    "1x1, stride 2": (1, 64, 64, 9, 9, (1, 1), ConvGeometry(stride=(2, 2))),
+    "7x7, stride 2": (2, 18, 33, 40, 41, (7, 7), ConvGeometry(stride=(2, 2), pad=(3, 3, 3, 3))),
+    "uneven in all": (3, 7, 5, 9, 8, (3, 2), ConvGeometry((2, 3), (1, 0, 2, 1), (1, 2))),
+    "stride 3, dilation 2": (1, 20, 20, 17, 19, (3, 3), ConvGeometry((3, 3), (2, 2, 2, 2), (2, 2))),
+    "groups": (2, 8, 12, 9, 9, (3, 3), ConvGeometry(pad=(1, 1, 1, 1), groups=4)),
+    "groups, wide": (1, 64, 64, 9, 9, (3, 3), ConvGeometry(pad=(1, 1, 1, 1), groups=2)),
+    "depthwise": (2, 33, 33, 9, 9, (3, 3), ConvGeometry(pad=(1, 1, 1, 1), groups=33)),
+    "depthwise, stride 2, dilation": (2, 20, 20, 11, 9, (3, 3), ConvGeometry((2, 2), (2, 1, 2, 0), (2, 1), 20)),
+    "depthwise, twice the channels": (2, 16, 32, 9, 9, (3, 3), ConvGeometry((2, 2), (1, 1, 1, 1), groups=16)),
+}
+
+
+@pytest.mark.parametrize("level", ["fast", "precise"])
+@pytest.mark.parametrize("case", GRID)
+def test_all_passes_on_the_grid(case, level, rng):
+    _compare(*GRID[case], level, rng)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    n=st.integers(1, 3),
+    channels=st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    size=st.tuples(st.integers(1, 14), st.integers(1, 14)),
+    kernel=st.sampled_from([(1, 1), (3, 3), (2, 3), (5, 1), (4, 4)]),
+    stride=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    pad=st.tuples(*[st.integers(0, 3)] * 4),
+    dilation=st.sampled_from([(1, 1), (2, 1), (1, 3)]),
+    groups=st.sampled_from([1, 1, 1, 2, 3, "depthwise"]),
+    level=st.sampled_from(["fast", "precise"]),
+)
+def test_all_passes_on_random_shapes(n, channels, size, kernel, stride, pad, dilation, groups, level):
+    ci, co = channels
+    if groups == "depthwise":
+        groups = co = ci
+    ci, co = -(-ci // groups) * groups, -(-co // groups) * groups
+    geometry = ConvGeometry(stride, pad, dilation, groups)
+    try:
+        geometry.output_size(*size, kernel)
+    except ShapeError:
+        assume(False)
+    _compare(n, ci, co, *size, kernel, geometry, level, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("level", ["fast", "precise"])
+def test_error_at_many_channels(level, rng):
+    """Sums over 9 * 512 products; the bound of each precision is what docs promise."""
+    x = rng.standard_normal((1, 512, 13, 13)).astype(np.float32)
+    w = rng.standard_normal((64, 512, 3, 3)).astype(np.float32)
+    geometry = ConvGeometry(pad=(1, 1, 1, 1))
+    with precision(level):
+        y = cpu.conv2d(x, w, None, geometry)
+    assert relative_error(y, definitions.conv2d(x, w, None, geometry)) < {"fast": 4e-6, "precise": 1.5e-6}[level]
+
+
+@pytest.mark.parametrize("layout", ["nchw", "nhwc", "channel slice", "strided"])
+def test_any_layout_gives_the_same_bits(layout, rng):
+    geometry = ConvGeometry(pad=(1, 1, 1, 1))
+    dense = rng.standard_normal((2, 20, 9, 10)).astype(np.float32)
+    w = rng.standard_normal((24, 20, 3, 3)).astype(np.float32)
+    if layout == "nhwc":
+        x = np.ascontiguousarray(dense.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    elif layout == "channel slice":
+        wide = np.full((2, 9, 10, 33), np.nan, np.float32)
+        wide[..., 5:25] = dense.transpose(0, 2, 3, 1)
+        x = wide[..., 5:25].transpose(0, 3, 1, 2)
+        assert is_nhwc(x)
+    elif layout == "strided":
+        x = np.repeat(dense, 2, axis=3)[..., ::2]
+        assert not is_nhwc(x)
+    else:
+        x = dense
+    expected = cpu.conv2d(dense, w, None, geometry)
+    np.testing.assert_array_equal(cpu.conv2d(x, w, None, geometry), expected)
+    gw = cpu.conv2d_backward_weights(expected, x, w.shape, geometry)
+    np.testing.assert_array_equal(gw, cpu.conv2d_backward_weights(expected, dense, w.shape, geometry))
+
+
+@pytest.mark.parametrize("case", [c for c in GRID if "groups" not in c and "depthwise" not in c])
+def test_nothing_is_written_outside(case, rng):
+    n, ci, co, h, w, kernel, geometry = GRID[case]
+    layer = Convolution(n, h, w, ci, co, kernel, geometry, fast=True)
+    x, gx = GuardedTensor(n, ci, h, w), GuardedTensor(n, ci, h, w)
+    y, gy = (GuardedTensor(n, co, layer.out_h, layer.out_w) for _ in range(2))
+    x.array[:] = rng.standard_normal(x.array.shape)
+    gy.array[:] = rng.standard_normal(gy.array.shape)
+    weights = rng.standard_normal((co, ci, *kernel)).astype(np.float32)
+    gw = np.full((co + 2, ci, *kernel), 12345.0, np.float32)
+    packed, transposed, gradient = (
+        GuardedBytes(size) for size in (layer.packed_size, layer.transposed_size, layer.packed_size)
+    )
+    memory = GuardedScratch()
+    layer.pack(weights.ctypes.data, packed.address, memory)
+    layer.pack_transposed(weights.ctypes.data, transposed.address, memory)
+    layer.forward(x.tensor, packed.address, y.tensor, memory)
+    layer.backward_data(gy.tensor, transposed.address, gx.tensor, memory)
+    layer.backward_weights(x.tensor, gy.tensor, gradient.address, memory)
+    layer.unpack(gradient.address, gw[1].ctypes.data, memory)
+    for guarded in (x, gx, y, gy, packed, transposed, gradient, memory):
+        guarded.check()
+    assert (gw[0] == 12345.0).all()
+    assert (gw[-1] == 12345.0).all()
+    assert relative_error(y.array, definitions.conv2d(x.array, weights, None, geometry)) < TOLERANCE["fast"]
+    expected = definitions.conv2d_backward_data(gy.array, weights, x.array.shape, geometry)
+    assert relative_error(gx.array, expected) < TOLERANCE["fast"]
+    expected = definitions.conv2d_backward_weights(gy.array, x.array, weights.shape, geometry)
+    assert relative_error(gw[1:-1], expected) < TOLERANCE["fast"]
+
+
+@pytest.mark.parametrize("case", ["winograd, many tiles", "winograd, few tiles", "1x1, odd outputs", "first layer"])
+def test_transposing_packed_weights_equals_packing_transposed(case, rng):
+    n, ci, co, h, w, kernel, geometry = GRID[case]
+    layer = Convolution(n, h, w, ci, co, kernel, geometry, fast=True)
+    weights = rng.standard_normal((co, ci, *kernel)).astype(np.float32)
+    packed, one, two = (np.zeros(s // 4, np.float32) for s in (layer.packed_size, *[layer.transposed_size] * 2))
+    memory = GuardedScratch()
+    layer.pack(weights.ctypes.data, packed.ctypes.data, memory)
+    layer.pack_transposed(weights.ctypes.data, one.ctypes.data, memory)
+    layer.transpose(packed.ctypes.data, two.ctypes.data)
+    np.testing.assert_array_equal(one, two)
+
+
+KINDS = ["first layer", "winograd, few tiles", "winograd, many tiles", "stride 2", "1x1, several blocks of k"]
+
+
+@pytest.mark.parametrize("case", KINDS)
+def test_epilogue(case, rng):
+    """Bias, leaky and the sums for a batch norm, and adding to what is there."""
+    n, ci, co, h, w, kernel, geometry = GRID[case]
+    layer = Convolution(n, h, w, ci, co, kernel, geometry, fast=True)
+    x, y = GuardedTensor(n, ci, h, w), GuardedTensor(n, co, layer.out_h, layer.out_w)
+    x.array[:] = rng.standard_normal(x.array.shape)
+    weights = rng.standard_normal((co, ci, *kernel)).astype(np.float32)
+    bias = rng.standard_normal(co).astype(np.float32)
+    sums = np.zeros((16, 2, co))
+    packed, memory = GuardedBytes(layer.packed_size), GuardedScratch()
+    layer.pack(weights.ctypes.data, packed.address, memory)
+    then = Epilogue(bias=bias.ctypes.data, slope=0.1, sums=sums.ctypes.data)
+    layer.forward(x.tensor, packed.address, y.tensor, memory, then)
+    linear = definitions.conv2d(x.array, weights, bias, geometry)
+    expected = np.where(linear > 0, linear, 0.1 * linear)
+    assert relative_error(y.array, expected) < TOLERANCE["fast"]
+    np.testing.assert_allclose(sums[:, 0].sum(0), expected.sum((0, 2, 3)), rtol=1e-4, atol=1e-5 * expected.size / co)
+    np.testing.assert_allclose(sums[:, 1].sum(0), np.square(expected).sum((0, 2, 3)), rtol=1e-5)
+    layer.forward(x.tensor, packed.address, y.tensor, memory, Epilogue(accumulate=True))
+    expected += definitions.conv2d(x.array, weights, None, geometry)
+    assert relative_error(y.array, expected) < TOLERANCE["fast"]
+    y.check()
+    memory.check()
+
+
+@pytest.mark.parametrize("case", [*KINDS, "depthwise", "groups"])
+def test_same_bits_whatever_the_number_of_threads(case, rng):
+    n, ci, co, h, w, kernel, geometry = GRID[case]
+    x = rng.standard_normal((n, ci, h, w)).astype(np.float32)
+    weights = rng.standard_normal((co, ci // geometry.groups, *kernel)).astype(np.float32)
+    results = []
+    try:
+        for threads in (1, 2, 3, 2):
+            cpu.set_threads(threads)
+            y = cpu.conv2d(x, weights, None, geometry)
+            results.append(
+                (
+                    y,
+                    cpu.conv2d_backward_data(y, weights, x.shape, geometry),
+                    cpu.conv2d_backward_weights(y, x, weights.shape, geometry),
+                )
+            )
+    finally:
+        cpu.set_threads(None)
+    for one, two in itertools.pairwise(results):
+        for a, b in zip(one, two, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_shapes_that_do_not_fit_are_refused(rng):
+    x, w = np.zeros((1, 4, 5, 5), np.float32), np.zeros((2, 3, 3, 3), np.float32)
+    with pytest.raises(ShapeError, match="do not fit"):
+        cpu.conv2d(x, w, None, ConvGeometry())
+    with pytest.raises(ShapeError, match="bias"):
+        cpu.conv2d(x, np.zeros((2, 4, 3, 3), np.float32), np.zeros(3, np.float32), ConvGeometry())
+    with pytest.raises(ShapeError, match="gradient"):
+        cpu.conv2d_backward_data(np.zeros((1, 2, 5, 5), np.float32), w, (1, 3, 5, 5), ConvGeometry())
+    with pytest.raises(ShapeError, match="gradient"):
+        cpu.conv2d_backward_weights(np.zeros((1, 2, 5, 5), np.float32), x, (2, 4, 3, 3), ConvGeometry())
+
+
+def test_supports_float32_only():
+    x, w = np.ones((1, 1, 3, 3), np.float32), np.ones((1, 1, 1, 1), np.float32)
+    assert cpu.supports("conv2d", x, w, None, ConvGeometry())
+    assert not cpu.supports("conv2d", x.astype(np.float64), w, None, ConvGeometry())
+    assert not cpu.supports("conv2d", x[:0], w, None, ConvGeometry())
+    assert not cpu.supports("no_such_kernel", x)

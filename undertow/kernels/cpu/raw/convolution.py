@@ -1,0 +1,152 @@
+"""One convolution at fixed shapes: which kernels it uses, and its three passes on packed weights."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from undertow.kernels.cpu.raw import direct, packing, winograd
+from undertow.kernels.cpu.raw.direct import Walk, Window
+from undertow.kernels.cpu.raw.parts import PLAIN, Epilogue, ceil_div
+from undertow.kernels.cpu.raw.tensor import Scratch, Tensor
+from undertow.kernels.geometry import ConvGeometry, Pair
+
+_FEW_CHANNELS = 16  # below, whole rows are read at once; from here on Winograd pays
+
+
+class Convolution:
+    """N x H x W pixels, inputs -> outputs channels, one group.
+
+    kind: "pointwise", "winograd", "rows" (few input channels) or "direct".
+    packed_size, transposed_size: bytes of the weights for `forward` and for `backward_data`.
+    """
+
+    def __init__(
+        self, n: int, h: int, w: int, inputs: int, outputs: int, kernel: Pair, geometry: ConvGeometry, fast: bool
+    ) -> None:
+        """geometry.groups is ignored: the caller cuts groups apart. fast: F(4x4) where it pays."""
+        self.inputs, self.outputs = inputs, outputs
+        (sy, sx), (dy, dx) = geometry.stride, geometry.dilation
+        self.window = Window(*kernel, sy, sx, dy, dx, geometry.pad[0], geometry.pad[2])
+        self.taps = self.window.taps
+        self.out_h, self.out_w = geometry.output_size(h, w, kernel)
+        self.m = 4
+        if kernel == (1, 1) and geometry.stride == (1, 1) and not any(geometry.pad):
+            self.kind = "pointwise"
+        elif self._winograd_pays(n, kernel, geometry, fast):
+            self.kind = "winograd"
+        elif inputs < _FEW_CHANNELS and dx == 1:
+            self.kind = "rows"
+        else:
+            self.kind = "direct"
+        self.packed_size = packing.packed_size(inputs, outputs, self.taps)
+        self.transposed_size = packing.packed_size(outputs, inputs, self.taps)
+        self._zeros = np.zeros(max(inputs, outputs) + 16, np.float32)
+        self._tables = _Tables(self.window, h, w, self.out_h, self.out_w, self.kind == "winograd")
+
+    def _winograd_pays(self, n: int, kernel: Pair, geometry: ConvGeometry, fast: bool) -> bool:
+        """Sets m. Tiles that stick out of the image are lost work."""
+        if kernel != (3, 3) or geometry.stride != (1, 1) or geometry.dilation != (1, 1):
+            return False
+        if min(self.inputs, self.outputs) < _FEW_CHANNELS:
+            return False
+
+        def cost(m: int) -> int:
+            return ceil_div(self.out_h, m) * ceil_div(self.out_w, m) * (m + 2) ** 2
+
+        self.m = 4 if fast and cost(4) <= cost(2) else 2
+        return cost(self.m) * 3 <= 9 * self.out_h * self.out_w * 2
+
+    # ---- weights ------------------------------------------------------------------------------------
+    def pack(self, w: int, packed: int, memory: Scratch) -> None:
+        """OIHW weights at w for `forward`."""
+        packing.pack(w, self.inputs, self.outputs, self.taps, packed, memory)
+
+    def pack_transposed(self, w: int, packed: int, memory: Scratch) -> None:
+        """OIHW weights at w for `backward_data`."""
+        place = self._tables.place.ctypes.data
+        packing.pack_transposed(w, self.inputs, self.outputs, self.taps, place, packed, memory)
+
+    def transpose(self, packed: int, transposed: int) -> None:
+        """Weights packed for `forward` to weights for `backward_data`."""
+        place = self._tables.place.ctypes.data
+        packing.transpose_packed(packed, self.inputs, self.outputs, self.taps, place, transposed)
+
+    def unpack(self, packed: int, w: int, memory: Scratch) -> None:
+        """Packed weights or their gradient to OIHW at w."""
+        packing.unpack(packed, self.inputs, self.outputs, self.taps, w, memory)
+
+    # ---- the three passes ---------------------------------------------------------------------------
+    def forward(self, x: Tensor, w: int, y: Tensor, memory: Scratch, then: Epilogue = PLAIN) -> None:
+        """y = conv(x, w); w from `pack`."""
+        win = self.window
+        if self.kind == "pointwise":
+            direct.pointwise(x, w, y, memory, then)
+        elif self.kind == "winograd":
+            winograd.forward(x, w, y, win.top, win.left, self.m, memory, then)
+        elif self.kind == "rows":
+            direct.rows_forward(x, w, y, win, memory, then)
+        else:
+            direct.convolve(x, w, self.taps, y, self._tables.forward, self._zeros.ctypes.data, memory, then)
+
+    def backward_data(self, gy: Tensor, w: int, gx: Tensor, memory: Scratch, *, accumulate: bool = False) -> None:
+        """gx = gradient of the input, or gx += it; w from `pack_transposed` or `transpose`."""
+        then = Epilogue(accumulate=accumulate)
+        if self.kind == "pointwise":
+            direct.pointwise(gy, w, gx, memory, then)
+        elif self.kind == "winograd":
+            winograd.forward(gy, w, gx, 2 - self.window.top, 2 - self.window.left, self.m, memory, then)
+        else:
+            for walk in self._tables.backward:
+                direct.convolve(gy, w, self.taps, gx, walk, self._zeros.ctypes.data, memory, then)
+
+    def backward_weights(self, x: Tensor, gy: Tensor, gw: int, memory: Scratch) -> None:
+        """gw = gradient of the weights, packed as by `pack`."""
+        if self.kind == "winograd":
+            winograd.backward_weights(x, gy, gw, self.window.top, self.window.left, self.m, memory)
+        elif self.kind == "rows":
+            direct.rows_backward_weights(x, gy, gw, self.window, memory)
+        else:
+            direct.backward_weights(x, gy, gw, self.window, memory)
+
+
+class _Tables:
+    """The walks of `direct.convolve` for both directions, and where each tap stands in transposed weights."""
+
+    def __init__(self, win: Window, h: int, w: int, out_h: int, out_w: int, flip: bool) -> None:
+        taps = [(a, b) for a in range(win.kh) for b in range(win.kw)]
+        self._keep = [np.array([(a * win.dy - win.top, b * win.dx - win.left) for a, b in taps], np.int64)]
+        address = self._keep[0].ctypes.data
+        self.forward = Walk(out_h, out_w, win.sy, win.sx, 0, 0, 1, 1, win.taps, 0, address)
+        self.place = np.arange(win.taps, dtype=np.int64)
+        self.backward: list[Walk] = []
+        if flip:
+            self.place = self.place[::-1].copy()
+            return
+        first = 0
+        for cy in range(win.sy):
+            for cx in range(win.sx):
+                hits = [
+                    (a, b)
+                    for a, b in taps
+                    if (cy + win.top - a * win.dy) % win.sy == 0 and (cx + win.left - b * win.dx) % win.sx == 0
+                ]
+                for k, (a, b) in enumerate(hits):
+                    self.place[a * win.kw + b] = first + k
+                offsets = np.array(
+                    [((cy + win.top - a * win.dy) // win.sy, (cx + win.left - b * win.dx) // win.sx) for a, b in hits],
+                    np.int64,
+                ).reshape(-1, 2)
+                self._keep.append(offsets)
+                ny, nx = len(range(cy, h, win.sy)), len(range(cx, w, win.sx))
+                self.backward.append(Walk(ny, nx, 1, 1, cy, cx, win.sy, win.sx, len(hits), first, offsets.ctypes.data))
+                first += len(hits)
+
+
+@lru_cache(maxsize=1024)
+def convolution(
+    n: int, h: int, w: int, inputs: int, outputs: int, kernel: Pair, geometry: ConvGeometry, fast: bool
+) -> Convolution:
+    """The `Convolution` for these shapes; made once."""
+    return Convolution(n, h, w, inputs, outputs, kernel, geometry, fast)

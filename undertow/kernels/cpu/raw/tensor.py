@@ -1,0 +1,94 @@
+"""Tensors as the kernels see them, and memory that kernels may scribble in."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+
+LINE = 64  # bytes of a cache line, and the alignment of all memory made here
+
+
+class Tensor(NamedTuple):
+    """N x H x W pixels of C dense float32 channels, pixel after pixel `stride` bytes apart.
+
+    A slice of the channels of a wider tensor is one too, so a concatenation needs no copy.
+    """
+
+    address: int
+    stride: int
+    n: int
+    h: int
+    w: int
+    c: int
+
+    @property
+    def pixels(self) -> int:
+        return self.n * self.h * self.w
+
+    def channels(self, first: int, count: int) -> Tensor:
+        """The slice of channels first .. first + count."""
+        return self._replace(address=self.address + 4 * first, c=count)
+
+
+def align(size: int) -> int:
+    """size rounded up to whole cache lines."""
+    return (size + LINE - 1) // LINE * LINE
+
+
+def aligned_bytes(size: int) -> np.ndarray:
+    """`size` uninitialised bytes whose address is a multiple of 64."""
+    block = np.empty(size + LINE, np.uint8)
+    start = -block.ctypes.data % LINE
+    return block[start : start + size]
+
+
+class Scratch:
+    """Memory for the time of one operation, taken from the top of a stack and reused by the next."""
+
+    def __init__(self) -> None:
+        self._blocks: list[np.ndarray] = []
+        self._top = 0
+        self._used = 0
+        self._depth = 0
+
+    def take(self, size: int) -> int:
+        """Address of `size` bytes, 64-byte aligned, valid until the surrounding `frame` ends."""
+        size = align(size) + LINE
+        if not self._blocks or self._top + size > self._blocks[-1].size:
+            self._blocks.append(aligned_bytes(max(size, 1 << 20)))
+            self._top = 0
+        address = self._blocks[-1].ctypes.data + self._top
+        self._top += size
+        self._used += size
+        return int(address)
+
+    @contextmanager
+    def frame(self) -> Iterator[Scratch]:
+        """What is taken inside is given back at the end; frames nest."""
+        top, used, blocks = self._top, self._used, len(self._blocks)
+        self._depth += 1
+        try:
+            yield self
+        finally:
+            self._depth -= 1
+            if len(self._blocks) == blocks:
+                self._top = top
+            elif self._depth == 0:  # grown: next time one block holds it all
+                self._blocks = [aligned_bytes(self._used)]
+                self._top = 0
+            self._used = used
+
+
+_local = threading.local()
+
+
+def scratch() -> Scratch:
+    """The scratch memory of the calling thread."""
+    found: Scratch | None = getattr(_local, "scratch", None)
+    if found is None:
+        found = _local.scratch = Scratch()
+    return found

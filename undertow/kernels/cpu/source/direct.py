@@ -1,0 +1,275 @@
+"""Convolutions without a transform: any window, stride, padding and dilation, NHWC.
+
+`convolve` reads every pixel through an address table (padding points to zeros), so it needs no unfolded copy
+of the input. The gradient of the input is the same operation on other addresses: for stride s the pixels fall
+into s * s classes, each a convolution with some of the taps.
+"""
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from undertow.kernels.cpu.source.compiler import inline, kernel
+from undertow.kernels.cpu.source.micro import ROWS, ind, nn, tn
+from undertow.kernels.cpu.source.simd import (
+    LANES,
+    fma,
+    load_double,
+    load_float,
+    load_int,
+    load_part,
+    splat,
+    store_double,
+    store_float,
+    store_int,
+    store_part,
+    where_greater,
+    zero,
+)
+
+KC = 256  # rows of B per pass of a plain product: two panels are 32 KB
+KT = 288  # the same for convolve, in whole taps
+REACH = 8 * ROWS  # bytes per tap in a record of the address table
+
+
+@kernel
+def add_sums(sums, values, n):
+    """Add n floats to n float64 totals."""
+    for i in range(n):
+        store_double(sums + 8 * i, load_double(sums + 8 * i) + load_float(values + 4 * i))
+
+
+@kernel(floats=("slope",))
+def epilogue(y, ys, C, n, bias, slope, sums, sq, tmp):
+    """On n pixels still in cache: add bias, leaky (slope other than 1), sums of y and y^2 into float64.
+
+    bias, sums: 0 for none. sums: float64 [C], the squares sq bytes behind. tmp: 2 * LANES floats.
+    """
+    sl = splat(slope)
+    act = slope != 1
+    for c in range(0, C, LANES):
+        left = C - c
+        if bias or act:
+            b = zero()
+            if bias:
+                b = load_part(bias + 4 * c, left)
+            for i in range(n):
+                q = y + i * ys + 4 * c
+                v = load_part(q, left) + b
+                if act:
+                    v = where_greater(v, zero(), v, v * sl)
+                store_part(q, v, left)
+        if sums:
+            a1, a2 = zero(), zero()
+            for i in range(n):
+                v = load_part(y + i * ys + 4 * c, left)
+                a1 = a1 + v
+                a2 = fma(v, v, a2)
+            store_part(tmp, a1, LANES)
+            store_part(tmp + 4 * LANES, a2, LANES)
+            add_sums(sums + 8 * c, tmp, min(left, LANES))
+            add_sums(sums + sq + 8 * c, tmp + 4 * LANES, min(left, LANES))
+
+
+@kernel(floats=("slope",))
+def pointwise(x, xs, W, y, ys, P, Ci, Co, T, b0, b1, tmp, acc, bias, slope, sums, sq):
+    """1x1, stride 1: y[P, Co] (+)= x[P, Ci] W, blocks b0..b1 of T pixels."""
+    for b in range(b0, b1):
+        n = min(T, P - b * T)
+        a, q = x + b * T * xs, y + b * T * ys
+        for k in range(0, Ci, KC):
+            kc = min(KC, Ci - k)
+            for c in range(0, Co, 32):
+                B = W + (c // 16 * Ci + k) * 64
+                nn(n, a + 4 * k, xs, 1, 0, kc, B, Ci * 64, q + 4 * c, ys, min(32, Co - c), acc or k > 0)
+        epilogue(q, ys, Co, n, bias, slope, sums, sq, tmp)
+
+
+@inline
+def _table(src, ss, HS, WS, dst, ds, HD, WD, ny, nx, my, mx, y0, x0, oy, ox, taps, offsets, q, n, table, zeros):
+    """Addresses for pixels q .. q + n of one class: the target's, then the source's for every tap."""
+    group = (taps + 1) * REACH
+    img = q // (ny * nx)
+    j = (q - img * ny * nx) // nx
+    i = q - (img * ny + j) * nx
+    for r in range(n):
+        d = table + (r // ROWS) * group + (r % ROWS) * 8
+        store_int(d, dst + ((img * HD + y0 + j * oy) * WD + x0 + i * ox) * ds)
+        for t in range(taps):
+            d += REACH
+            y = load_int(offsets + 16 * t) + j * my
+            x = load_int(offsets + 16 * t + 8) + i * mx
+            inside = (y >= 0) & (y < HS) & (x >= 0) & (x < WS)
+            store_int(d, src + ((img * HS + y) * WS + x) * ss if inside else zeros)
+        i += 1
+        if i == nx:
+            i = 0
+            j += 1
+            if j == ny:
+                j = 0
+                img += 1
+
+
+@kernel(floats=("slope",))
+def convolve(
+    src, ss, HS, WS, W, pb, dst, ds, HD, WD, ny, nx, my, mx, y0, x0, oy, ox, taps, offsets,
+    K, C, P, T, b0, b1, tmp, zeros, acc, bias, slope, sums, sq,
+):  # fmt: skip
+    """dst[pixel] (+)= sum over taps of src[pixel of the tap] W_t, blocks b0..b1 of T pixels out of P.
+
+    Pixel (img, j, i), j < ny, i < nx, is dst[img, y0 + j*oy, x0 + i*ox]; tap t reads
+    src[img, offsets[t][0] + j*my, offsets[t][1] + i*mx], zeros outside. W: panels pb bytes apart, [taps][K][16].
+    tmp: 2 * LANES floats, then the table, T (a multiple of ROWS) * (taps + 1) int64. zeros: K zero floats.
+    """
+    passes = max(1, min(taps, (taps * K + KT - 1) // KT))
+    step = max(1, (taps + passes - 1) // passes)
+    group = (taps + 1) * REACH
+    table = tmp + 8 * LANES
+    for b in range(b0, b1):
+        q = b * T
+        n = min(T, P - q)
+        _table(src, ss, HS, WS, dst, ds, HD, WD, ny, nx, my, mx, y0, x0, oy, ox, taps, offsets, q, n, table, zeros)
+        for t in range(0, max(1, taps), step):
+            for c in range(0, C, 32):
+                B = W + c // 16 * pb + t * K * 64
+                ind(n, table, group, t, min(step, taps - t), K, B, pb, 4 * c, min(32, C - c), acc or t > 0)
+        epilogue(dst + q * ds, ds, C, n, bias, slope, sums, sq, tmp)
+
+
+@kernel
+def pad_row(x, xs, H, W, Ci, y, left, width, out):
+    """Row y of an image as `width` dense pixels, the first being column -left; zeros outside the image."""
+    low = min(max(left, 0), width)
+    high = min(max(left + W, low), width)
+    if y < 0 or y >= H:
+        low, high = width, width
+    for k in range(low * Ci):
+        store_float(out + 4 * k, 0.0)
+    for k in range(high * Ci, width * Ci):
+        store_float(out + 4 * k, 0.0)
+    source = x + (y * W + low - left) * xs
+    target = out + low * Ci * 4
+    if xs == 4 * Ci:
+        floats = (high - low) * Ci
+        for k in range(0, floats, LANES):
+            store_part(target + 4 * k, load_part(source + 4 * k, floats - k), floats - k)
+    else:
+        for i in range(high - low):
+            for k in range(Ci):
+                store_float(target + (i * Ci + k) * 4, load_float(source + i * xs + 4 * k))
+
+
+@inline
+def _pad_rows(x, xs, H, W, Ci, img, y, dy, kh, left, width, rb, out):
+    for k in range(kh):
+        pad_row(x + img * H * W * xs, xs, H, W, Ci, y + k * dy, left, width, out + k * rb)
+
+
+@kernel(floats=("slope",))
+def rows_forward(
+    x, xs, H, W, Wt, y, ys, Ho, Wo, kh, kw, sy, sx, dy, pt, pl, Ci, Co, r0, r1, tmp, acc, bias, slope, sums, sq
+):  # fmt: skip
+    """Few input channels: output rows r0..r1 of N * Ho, each from kh padded copies of input rows.
+
+    tmp: 2 * LANES floats, then kh rows of ((Wo - 1) * sx + kw) * Ci floats.
+    """
+    width = (Wo - 1) * sx + kw
+    rb = width * Ci * 4
+    A = tmp + 8 * LANES
+    for r in range(r0, r1):
+        img = r // Ho
+        _pad_rows(x, xs, H, W, Ci, img, (r - img * Ho) * sy - pt, dy, kh, pl, width, rb, A)
+        q = y + r * Wo * ys
+        for c in range(0, Co, 32):
+            B = Wt + c // 16 * kh * kw * Ci * 64
+            pb = kh * kw * Ci * 64
+            nn(Wo, A, sx * Ci * 4, kh, rb, kw * Ci, B, pb, q + 4 * c, ys, min(32, Co - c), acc)
+        epilogue(q, ys, Co, Wo, bias, slope, sums, sq, tmp)
+
+
+@inline
+def _panels(dy, ds, Co, n, D, ps):
+    """n rows of Co floats to panels [ceil(Co/16)][n][16], ps bytes apart, zeros behind Co."""
+    for i in range(n):
+        for c in range(0, Co, LANES):
+            store_part(D + c // 16 * ps + i * 64 + c % 16 * 4, load_part(dy + i * ds + 4 * c, Co - c), LANES)
+        if LANES == 8 and Co % 16 and Co % 16 <= 8:
+            store_part(D + Co // 16 * ps + i * 64 + 32, zero(), LANES)
+
+
+@kernel
+def rows_backward_weights(
+    x, xs, H, W, dy, ds, Ho, Wo, dW, kh, kw, sy, sx, dil, pt, pl, Ci, Co, r0, r1, tmp
+):  # fmt: skip
+    """dW of `rows_forward` from output rows r0..r1; overwrites dW. tmp: the padded rows, then dy's panels."""
+    width = (Wo - 1) * sx + kw
+    rb = width * Ci * 4
+    D = tmp + (kh * rb + 63) // 64 * 64
+    ps = Wo * 64
+    K = kw * Ci
+    for r in range(r0, r1):
+        img = r // Ho
+        _pad_rows(x, xs, H, W, Ci, img, (r - img * Ho) * sy - pt, dil, kh, pl, width, rb, tmp)
+        _panels(dy + r * Wo * ds, ds, Co, Wo, D, ps)
+        for c in range(0, Co, 32):
+            for k in range(kh):
+                C = dW + (c // 16 * kh + k) * K * 64
+                tn(K, tmp + k * rb, sx * Ci * 4, Wo, D + c // 16 * ps, 64, ps, C, kh * K * 64, Co - c, r > r0)
+
+
+@kernel
+def backward_weights(
+    x, xs, H, W, dy, ds, Ho, Wo, dW, kh, kw, sy, sx, dly, dlx, pt, pl, Ci, Co, P, T, b0, b1, p0, p1, tmp
+):  # fmt: skip
+    """dW panels p0..p1 from blocks b0..b1 of T output pixels; overwrites them.
+
+    The rows of x under a tap are gathered with a padded stride: with a power of two, T rows would share a few
+    sets of the cache. tmp: T * (4*Ci + 64) bytes, then panels of dy.
+    """
+    taps = kh * kw
+    lda = 4 * Ci + 64
+    D = tmp + T * lda
+    ps = T * 64
+    for b in range(b0, b1):
+        q = b * T
+        n = min(T, P - q)
+        _panels(dy + q * ds + 64 * p0, ds, min(16 * p1, Co) - 16 * p0, n, D, ps)
+        for t in range(taps):
+            kr = t // kw
+            kc = t - kr * kw
+            img = q // (Ho * Wo)
+            oy = (q - img * Ho * Wo) // Wo
+            ox = q - (img * Ho + oy) * Wo
+            for i in range(n):
+                iy, ix = oy * sy - pt + kr * dly, ox * sx - pl + kc * dlx
+                d = tmp + i * lda
+                if iy >= 0 and iy < H and ix >= 0 and ix < W:
+                    s = x + ((img * H + iy) * W + ix) * xs
+                    for c in range(0, Ci, LANES):
+                        store_part(d + 4 * c, load_part(s + 4 * c, Ci - c), Ci - c)
+                else:
+                    for c in range(0, Ci, LANES):
+                        store_part(d + 4 * c, zero(), Ci - c)
+                ox += 1
+                if ox == Wo:
+                    ox = 0
+                    oy += 1
+                    if oy == Ho:
+                        oy = 0
+                        img += 1
+            for p in range(p0, p1, 2):
+                C = dW + (p * taps + t) * Ci * 64
+                tn(Ci, tmp, lda, n, D + (p - p0) * ps, 64, ps, C, taps * Ci * 64, 16 * (p1 - p), b > b0)
+
+
+@kernel
+def bias_gradient(dy, ds, C, p0, p1, db, tmp):
+    """db[c] = sum of dy over pixels p0..p1: float32 within 64 pixels, float64 across them. db: float64 [C]."""
+    for c in range(C):
+        store_double(db + 8 * c, 0.0)
+    for p in range(p0, p1, 64):
+        for c in range(0, C, LANES):
+            a = zero()
+            for i in range(p, min(p + 64, p1)):
+                a = a + load_part(dy + i * ds + 4 * c, C - c)
+            store_part(tmp, a, LANES)
+            add_sums(db + 8 * c, tmp, min(LANES, C - c))

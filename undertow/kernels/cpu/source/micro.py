@@ -1,0 +1,315 @@
+"""Register-tiled matrix products on packed panels, generated as LLVM code.
+
+B is packed in panels of 16 columns, [K][16], and streams through the cache; A is read where it lies, by
+scalar broadcasts, so NHWC activations need no packing. Up to 32 columns (two panels, `pb` bytes apart) are
+done at a time; where the processor has 32 registers both panels share each broadcast.
+
+    nn(n, A, lda, taps, ta, K, B, pb, C, ldc, cols, acc)
+        C[n, cols] (+)= sum over t < taps of A_t[n, K] B_t[K, cols], A_t = A + t * ta, B_t = B + t * K * 64
+    ind(n, table, group, t0, taps, K, B, pb, column, cols, acc)
+        the same with rows at arbitrary addresses, see below
+    tn(n, A, lda, T, B, ldb, pb, C, pc, cols, acc)
+        C[n, 16] (+)= A[T, n]^T B[T, 16] for one panel, or two when cols > 16 (C panels pc bytes apart)
+
+The table of `ind` has one record of `group` bytes for every ROWS rows: ROWS addresses of C, then ROWS
+addresses of A for each tap, int64 each. The taps t0 .. t0 + taps are used, `column` is added to C's addresses.
+
+A group with fewer rows than a tile repeats its last row: the same value is stored twice to the same place.
+Memory: C gets exactly n rows of cols floats; B is read up to the full panels, A not beyond row n or column K.
+"""
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from undertow.kernels.cpu.source.compiler import kernel
+from undertow.kernels.cpu.source.simd import (
+    FLOAT,
+    I64,
+    LANES,
+    VBYTES,
+    VECTOR,
+    ZERO,
+    fma_value,
+    lanes_below,
+    masked_load,
+    masked_store,
+    pointer,
+    splat_value,
+)
+
+# Tile heights. 12 rows x 2 vectors or 6 rows x 2 vectors fill the 32 or 16 vector registers.
+ROWS, ROWS2, ROWS3 = (12, 8, 4) if LANES == 16 else (6, 4, 2)
+PER_PANEL = 16 // LANES  # vectors in one row of a panel
+PAIRED = LANES == 16  # two panels in one tile
+
+
+def _int(value):
+    return ir.Constant(I64, value)
+
+
+class _Tile:
+    """The accumulators of rows x (16 or 32) results, and how they are filled, added to and stored."""
+
+    def __init__(self, builder, rows, panels, c_rows, c_panel, cols, acc):
+        self.builder, self.rows, self.vectors, self.cols = builder, rows, panels * PER_PANEL, cols
+        self.c_rows, self.c_panel = c_rows, c_panel
+        self.acc = [[cgutils.alloca_once(builder, VECTOR) for _ in range(self.vectors)] for _ in range(rows)]
+        for row in self.acc:
+            for a in row:
+                builder.store(ZERO, a)
+        with builder.if_then(builder.icmp_signed("!=", acc, _int(0))):
+            self._each(
+                lambda p, a: builder.store(builder.load(pointer(builder, p), align=4), a),
+                lambda p, a, mask: builder.store(masked_load(builder, p, mask), a),
+            )
+
+    def offset(self, v, panel_step):
+        """Byte offset of vector v of a row whose panels are panel_step bytes apart."""
+        within = _int(v % PER_PANEL * VBYTES)
+        return within if v < PER_PANEL else self.builder.add(panel_step, within)
+
+    def _each(self, whole, part):
+        builder = self.builder
+        full = builder.icmp_signed(">=", self.cols, _int(self.vectors * LANES))
+        with builder.if_else(full) as (yes, no):
+            with yes:
+                for r, base in enumerate(self.c_rows):
+                    for v in range(self.vectors):
+                        whole(builder.add(base, self.offset(v, self.c_panel)), self.acc[r][v])
+            with no:
+                masks = [lanes_below(builder, builder.sub(self.cols, _int(v * LANES))) for v in range(self.vectors)]
+                for r, base in enumerate(self.c_rows):
+                    for v in range(self.vectors):
+                        part(builder.add(base, self.offset(v, self.c_panel)), self.acc[r][v], masks[v])
+
+    def step(self, a_row, b, b_panel):
+        """acc[r] += A_r * B[0:16 or 32]; a_row(r) is the address of the scalar A_r."""
+        builder = self.builder
+        bs = [
+            builder.load(pointer(builder, builder.add(b, self.offset(v, b_panel))), align=4)
+            for v in range(self.vectors)
+        ]
+        for r in range(self.rows):
+            a = splat_value(builder, builder.load(pointer(builder, a_row(r), FLOAT), align=4))
+            for v in range(self.vectors):
+                builder.store(fma_value(builder, a, bs[v], builder.load(self.acc[r][v])), self.acc[r][v])
+
+    def finish(self):
+        builder = self.builder
+        self._each(
+            lambda p, a: builder.store(builder.load(a), pointer(builder, p), align=4),
+            lambda p, a, mask: masked_store(builder, p, builder.load(a), mask),
+        )
+
+
+def _clamped(builder, rows, n):
+    """The row numbers 0, 1, ... n - 1, n - 1, ..."""
+    last = builder.sub(n, _int(1))
+    return [
+        _int(0) if r == 0 else builder.select(builder.icmp_signed("<", _int(r), last), _int(r), last)
+        for r in range(rows)
+    ]
+
+
+_P = types.int64
+
+
+def _make_nn(rows, panels):
+    @intrinsic
+    def tile_nn(typingctx, n, A, lda, taps, ta, K, B, pb, C, ldc, cols, acc):
+        def codegen(context, b, sig, args):
+            n, A, lda, taps, ta, K, B, pb, C, ldc, cols, acc = args
+            index = _clamped(b, rows, n)
+            tile = _Tile(b, rows, panels, [b.add(C, b.mul(ldc, r)) for r in index], _int(64), cols, acc)
+            starts = [b.add(A, b.mul(lda, r)) for r in index]
+            with cgutils.for_range(b, taps) as outer:
+                shift = b.mul(outer.index, ta)
+                row = [b.add(s, shift) for s in starts]
+                bt = b.add(B, b.mul(b.mul(outer.index, K), _int(64)))
+                with cgutils.for_range(b, K) as loop:
+                    k = b.mul(loop.index, _int(4))
+                    tile.step(lambda r: b.add(row[r], k), b.add(bt, b.mul(k, _int(16))), pb)
+            tile.finish()
+            return context.get_dummy_value()
+
+        return types.void(*[_P] * 12), codegen
+
+    return tile_nn
+
+
+def _make_ind(rows, panels):
+    @intrinsic
+    def tile_ind(typingctx, n, table, t0, taps, K, B, pb, column, cols, acc):
+        def codegen(context, b, sig, args):
+            n, table, t0, taps, K, B, pb, column, cols, acc = args
+            entries = [b.mul(r, _int(8)) for r in _clamped(b, rows, n)]
+
+            def addresses(base):
+                return [b.load(pointer(b, b.add(base, e), I64), align=8) for e in entries]
+
+            tile = _Tile(b, rows, panels, [b.add(c, column) for c in addresses(table)], _int(64), cols, acc)
+            first = b.add(table, b.mul(b.add(t0, _int(1)), _int(8 * ROWS)))
+            with cgutils.for_range(b, taps) as outer:
+                row = addresses(b.add(first, b.mul(outer.index, _int(8 * ROWS))))
+                bt = b.add(B, b.mul(b.mul(outer.index, K), _int(64)))
+                with cgutils.for_range(b, K) as loop:
+                    k = b.mul(loop.index, _int(4))
+                    tile.step(lambda r: b.add(row[r], k), b.add(bt, b.mul(k, _int(16))), pb)
+            tile.finish()
+            return context.get_dummy_value()
+
+        return types.void(*[_P] * 10), codegen
+
+    return tile_ind
+
+
+def _make_tn(rows, panels):
+    @intrinsic
+    def tile_tn(typingctx, n, A, lda, T, B, ldb, pb, C, pc, acc):
+        def codegen(context, b, sig, args):
+            n, A, lda, T, B, ldb, pb, C, pc, acc = args
+            index = _clamped(b, rows, n)
+            tile = _Tile(b, rows, panels, [b.add(C, b.mul(_int(64), r)) for r in index], pc, _int(16 * panels), acc)
+            columns = [b.mul(_int(4), r) for r in index]
+            with cgutils.for_range(b, T) as loop:
+                row = b.add(A, b.mul(loop.index, lda))
+                tile.step(lambda r: b.add(row, columns[r]), b.add(B, b.mul(loop.index, ldb)), pb)
+            tile.finish()
+            return context.get_dummy_value()
+
+        return types.void(*[_P] * 10), codegen
+
+    return tile_tn
+
+
+_nn_a1, _nn_b1, _nn_c1 = (_make_nn(rows, 1) for rows in (ROWS, ROWS2, ROWS3))
+_ind_a1, _ind_b1, _ind_c1 = (_make_ind(rows, 1) for rows in (ROWS, ROWS2, ROWS3))
+_tn_a1, _tn_b1, _tn_c1 = (_make_tn(rows, 1) for rows in (ROWS, ROWS2, ROWS3))
+
+
+@kernel
+def nn1(n, A, lda, taps, ta, K, B, pb, C, ldc, cols, acc):
+    """`nn` for one panel."""
+    while n > 0:
+        m = min(n, ROWS)
+        if m > ROWS2:
+            _nn_a1(m, A, lda, taps, ta, K, B, pb, C, ldc, cols, acc)
+        elif m > ROWS3:
+            _nn_b1(m, A, lda, taps, ta, K, B, pb, C, ldc, cols, acc)
+        else:
+            _nn_c1(m, A, lda, taps, ta, K, B, pb, C, ldc, cols, acc)
+        A += m * lda
+        C += m * ldc
+        n -= m
+
+
+@kernel
+def ind1(n, table, group, t0, taps, K, B, pb, column, cols, acc):
+    """`ind` for one panel."""
+    while n > 0:
+        m = min(n, ROWS)
+        if m > ROWS2:
+            _ind_a1(m, table, t0, taps, K, B, pb, column, cols, acc)
+        elif m > ROWS3:
+            _ind_b1(m, table, t0, taps, K, B, pb, column, cols, acc)
+        else:
+            _ind_c1(m, table, t0, taps, K, B, pb, column, cols, acc)
+        table += group
+        n -= m
+
+
+@kernel
+def tn1(n, A, lda, T, B, ldb, pb, C, pc, acc):
+    """`tn` for one panel."""
+    while n > 0:
+        m = min(n, ROWS)
+        if m > ROWS2:
+            _tn_a1(m, A, lda, T, B, ldb, pb, C, pc, acc)
+        elif m > ROWS3:
+            _tn_b1(m, A, lda, T, B, ldb, pb, C, pc, acc)
+        else:
+            _tn_c1(m, A, lda, T, B, ldb, pb, C, pc, acc)
+        A += 4 * m
+        C += 64 * m
+        n -= m
+
+
+if PAIRED:
+    _nn_a2, _nn_b2, _nn_c2 = (_make_nn(rows, 2) for rows in (ROWS, ROWS2, ROWS3))
+    _ind_a2, _ind_b2, _ind_c2 = (_make_ind(rows, 2) for rows in (ROWS, ROWS2, ROWS3))
+    _tn_a2, _tn_b2, _tn_c2 = (_make_tn(rows, 2) for rows in (ROWS, ROWS2, ROWS3))
+
+    @kernel
+    def nn(n, A, lda, taps, ta, K, B, pb, C, ldc, cols, acc):
+        if cols <= 16:
+            nn1(n, A, lda, taps, ta, K, B, pb, C, ldc, cols, acc)
+            return
+        while n > 0:
+            m = min(n, ROWS)
+            if m > ROWS2:
+                _nn_a2(m, A, lda, taps, ta, K, B, pb, C, ldc, cols, acc)
+            elif m > ROWS3:
+                _nn_b2(m, A, lda, taps, ta, K, B, pb, C, ldc, cols, acc)
+            else:
+                _nn_c2(m, A, lda, taps, ta, K, B, pb, C, ldc, cols, acc)
+            A += m * lda
+            C += m * ldc
+            n -= m
+
+    @kernel
+    def ind(n, table, group, t0, taps, K, B, pb, column, cols, acc):
+        if cols <= 16:
+            ind1(n, table, group, t0, taps, K, B, pb, column, cols, acc)
+            return
+        while n > 0:
+            m = min(n, ROWS)
+            if m > ROWS2:
+                _ind_a2(m, table, t0, taps, K, B, pb, column, cols, acc)
+            elif m > ROWS3:
+                _ind_b2(m, table, t0, taps, K, B, pb, column, cols, acc)
+            else:
+                _ind_c2(m, table, t0, taps, K, B, pb, column, cols, acc)
+            table += group
+            n -= m
+
+    @kernel
+    def tn(n, A, lda, T, B, ldb, pb, C, pc, cols, acc):
+        if cols <= 16:
+            tn1(n, A, lda, T, B, ldb, pb, C, pc, acc)
+            return
+        while n > 0:
+            m = min(n, ROWS)
+            if m > ROWS2:
+                _tn_a2(m, A, lda, T, B, ldb, pb, C, pc, acc)
+            elif m > ROWS3:
+                _tn_b2(m, A, lda, T, B, ldb, pb, C, pc, acc)
+            else:
+                _tn_c2(m, A, lda, T, B, ldb, pb, C, pc, acc)
+            A += 4 * m
+            C += 64 * m
+            n -= m
+
+else:
+
+    @kernel
+    def nn(n, A, lda, taps, ta, K, B, pb, C, ldc, cols, acc):
+        nn1(n, A, lda, taps, ta, K, B, pb, C, ldc, min(cols, 16), acc)
+        if cols > 16:
+            nn1(n, A, lda, taps, ta, K, B + pb, pb, C + 64, ldc, cols - 16, acc)
+
+    @kernel
+    def ind(n, table, group, t0, taps, K, B, pb, column, cols, acc):
+        ind1(n, table, group, t0, taps, K, B, pb, column, min(cols, 16), acc)
+        if cols > 16:
+            ind1(n, table, group, t0, taps, K, B + pb, pb, column + 64, cols - 16, acc)
+
+    @kernel
+    def tn(n, A, lda, T, B, ldb, pb, C, pc, cols, acc):
+        tn1(n, A, lda, T, B, ldb, pb, C, pc, acc)
+        if cols > 16:
+            tn1(n, A, lda, T, B + pb, ldb, pb, C + pc, pc, acc)

@@ -1,0 +1,316 @@
+"""Winograd F(m x m, 3x3), m = 4 or 2, stride 1, for all three passes. NHWC.
+
+    forward           Y  = A^T [ sum over ci of (G w G^T) * (B^T x B) ] A
+    gradient of x     the same on dY, with transposed and flipped weights
+    gradient of w     dW = G^T [ sum over tiles of (B^T x B) * (A dY A^T) ] G
+
+S. Winograd 1980; A. Lavin, S. Gray 2016, "Fast algorithms for convolutional neural networks". The points for
+m = 4 are 0, +-1/sqrt(2), +-sqrt(2), infinity: twice as accurate in float32 as the usual 0, +-1, +-2, infinity.
+
+Layouts, n = m + 2, strides in bytes, slabs padded by a few cache lines because 36 streams a power of two apart
+would share one set of the cache:
+    w, dW  [panels][9][Ci][16]     U, dU  [n*n][panels][Ci][16]
+    V      [n*n][T][Ci padded]     M      [n*n][T][16 * panels]     D  [n*n][panels][T][16]
+"""
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from undertow.kernels.cpu.source.compiler import kernel
+from undertow.kernels.cpu.source.direct import add_sums
+from undertow.kernels.cpu.source.micro import nn, tn
+from undertow.kernels.cpu.source.simd import (
+    LANES,
+    VBYTES,
+    fma,
+    load,
+    load_part,
+    splat,
+    store,
+    store_part,
+    where_greater,
+    zero,
+)
+from undertow.kernels.cpu.source.winograd_tiles import (
+    grad2,
+    grad4,
+    input2,
+    input4,
+    output2,
+    output4,
+    weights2,
+    weights4,
+    weights_back2,
+    weights_back4,
+)
+
+KC = 256  # rows of B per pass: two panels are 32 KB
+PAD = 320  # bytes between slabs
+TMP = 36 * VBYTES  # bytes of the transforms' scratch
+
+
+@kernel
+def weights_forward(m, w, U, us, Ci, p0, p1, tmp):
+    """U = G w G^T for the panels p0..p1 of w; U begins with panel p0."""
+    tap = Ci * 64
+    for p in range(p0, p1):
+        for c in range(0, tap, VBYTES):
+            if m == 4:
+                weights4(w + p * 9 * tap + c, tap, U + (p - p0) * tap + c, us, tmp)
+            else:
+                weights2(w + p * 9 * tap + c, tap, U + (p - p0) * tap + c, us, tmp)
+
+
+@kernel
+def weights_backward(m, dU, us, dW, Ci, p0, p1, tmp):
+    """dW = G^T dU G for the panels p0..p1 of dW; dU begins with panel p0."""
+    tap = Ci * 64
+    for p in range(p0, p1):
+        for c in range(0, tap, VBYTES):
+            if m == 4:
+                weights_back4(dU + (p - p0) * tap + c, us, dW + p * 9 * tap + c, tap, tmp)
+            else:
+                weights_back2(dU + (p - p0) * tap + c, us, dW + p * 9 * tap + c, tap, tmp)
+
+
+@kernel
+def fetch(x, xs, H, W, C, y0, x0, n, out, Cp):
+    """The n x n patch at (y0, x0) of one image as [n][n][Cp], zeros outside the image and behind C."""
+    for i in range(n):
+        for j in range(n):
+            d = out + (i * n + j) * 4 * Cp
+            y, c0 = y0 + i, x0 + j
+            if y >= 0 and y < H and c0 >= 0 and c0 < W:
+                s = x + (y * W + c0) * xs
+                for c in range(0, C, LANES):
+                    store(d + 4 * c, load_part(s + 4 * c, C - c))
+            else:
+                for c in range(0, C, LANES):
+                    store(d + 4 * c, zero())
+
+
+@kernel
+def input_block(m, x, xs, H, W, C, pt, pl, th, tw, t0, t1, V, lda, ss, pad, tmp):
+    """B^T x B of tiles t0..t1; th x tw tiles per image, the first at (-pt, -pl)."""
+    n = m + 2
+    Cp = (C + LANES - 1) // LANES * LANES
+    for t in range(t0, t1):
+        img = t // (tw * th)
+        r = t - img * tw * th
+        ty = r // tw
+        y0, x0 = ty * m - pt, (r - ty * tw) * m - pl
+        base = x + img * H * W * xs
+        v = V + (t - t0) * lda
+        if Cp == C and y0 >= 0 and x0 >= 0 and y0 + n <= H and x0 + n <= W:
+            source, rs, cs = base + (y0 * W + x0) * xs, W * xs, xs
+        else:
+            fetch(base, xs, H, W, C, y0, x0, n, pad, Cp)
+            source, rs, cs = pad, n * 4 * Cp, 4 * Cp
+        if m == 4:
+            input4(source, rs, cs, Cp, v, ss, tmp)
+        else:
+            input2(source, rs, cs, Cp, v, ss, tmp)
+
+
+@kernel
+def gradient_block(m, dy, ds, H, W, C, th, tw, t0, t1, D, ss, ps, pad, tmp):
+    """A dY A^T of tiles t0..t1, in panels of 16 channels ps bytes apart, zeros behind C."""
+    Cp = (C + 15) // 16 * 16
+    for t in range(t0, t1):
+        img = t // (tw * th)
+        r = t - img * tw * th
+        ty = r // tw
+        y0, x0 = ty * m, (r - ty * tw) * m
+        base = dy + img * H * W * ds
+        if Cp == C and y0 + m <= H and x0 + m <= W:
+            source, rs, cs = base + (y0 * W + x0) * ds, W * ds, ds
+        else:
+            for k in range(0, m * m * Cp * 4 if Cp != C else 0, VBYTES):
+                store(pad + k, zero())
+            fetch(base, ds, H, W, C, y0, x0, m, pad, Cp)
+            source, rs, cs = pad, m * 4 * Cp, 4 * Cp
+        if m == 4:
+            grad4(source, rs, cs, Cp, D + (t - t0) * 64, ss, ps, tmp)
+        else:
+            grad2(source, rs, cs, Cp, D + (t - t0) * 64, ss, ps, tmp)
+
+
+@kernel(floats=("slope",))
+def _write_tile(tile, rs, cs, y, ys, W, h, w, C, copy, acc, bias, slope, sums, s2):
+    """The h x w corner of a tile to y, with bias, leaky and sums on the way (float32 sums, 2 vectors per step)."""
+    sl = splat(slope)
+    act = slope != 1
+    for c in range(0, C, LANES):
+        left = C - c
+        b, a1, a2 = zero(), zero(), zero()
+        if bias:
+            b = load_part(bias + 4 * c, left)
+        if sums:
+            a1, a2 = load(sums + 4 * c), load(s2 + 4 * c)
+        for i in range(h):
+            for j in range(w):
+                q = y + (i * W + j) * ys + 4 * c
+                v = load_part(tile + i * rs + j * cs + 4 * c, left) + b
+                if act:
+                    v = where_greater(v, zero(), v, v * sl)
+                if acc:
+                    v = v + load_part(q, left)
+                if copy:
+                    store_part(q, v, left)
+                a1 = a1 + v
+                a2 = fma(v, v, a2)
+        if sums:
+            store(sums + 4 * c, a1)
+            store(s2 + 4 * c, a2)
+
+
+@kernel(floats=("slope",))
+def output_block(
+    m, y, ys, H, W, C, th, tw, t0, t1, M, ldm, ss, pad, tmp, acc, bias, slope, sums, sq, part
+):  # fmt: skip
+    """A^T M A of tiles t0..t1 to y (added to it if acc), with bias, leaky, float64 sums if sums != 0.
+
+    part: 2 * Cp floats for the block's own sums.
+    """
+    Cp = (C + LANES - 1) // LANES * LANES
+    s2 = part + 4 * Cp
+    if sums:
+        for c in range(0, 8 * Cp, VBYTES):
+            store(part + c, zero())
+    for t in range(t0, t1):
+        img = t // (tw * th)
+        r = t - img * tw * th
+        ty = r // tw
+        y0, x0 = ty * m, (r - ty * tw) * m
+        base = y + (img * H * W + y0 * W + x0) * ys
+        source = M + (t - t0) * ldm
+        h, w = min(m, H - y0), min(m, W - x0)
+        direct = h == m and w == m and Cp == C and not (acc or bias or slope != 1)
+        target, rs, cs = pad, m * 4 * Cp, 4 * Cp
+        if direct:
+            target, rs, cs = base, W * ys, ys
+        if m == 4:
+            output4(source, ss, Cp, target, rs, cs, tmp)
+        else:
+            output2(source, ss, Cp, target, rs, cs, tmp)
+        if not direct or sums:
+            _write_tile(target, rs, cs, base, ys, W, h, w, C, not direct, acc, bias, slope, part if sums else 0, s2)
+    if sums:
+        add_sums(sums, part, C)
+        add_sums(sums + sq, s2, C)
+
+
+@kernel(floats=("slope",))
+def forward(
+    m, x, xs, H, W, pt, pl, U, us, y, ys, Ho, Wo, Ci, Co, tiles, T, b0, b1, tmp, acc, bias, slope, sums, sq
+):  # fmt: skip
+    """Many tiles, small weights: blocks b0..b1 of T tiles; U holds G w G^T of all panels."""
+    n = m + 2
+    th, tw = (Ho + m - 1) // m, (Wo + m - 1) // m
+    Cop = (Co + 15) // 16 * 16
+    lda, ldm = 4 * ((Ci + LANES - 1) // LANES * LANES) + 64, 4 * Cop + 64
+    sv, sm = T * lda + PAD, T * ldm + PAD
+    part = tmp + TMP
+    pad = part + 8 * Cop
+    V = pad + n * n * 4 * (max(Ci, Co) + 16)
+    M = V + n * n * sv
+    for b in range(b0, b1):
+        t0 = b * T
+        t1 = min(tiles, t0 + T)
+        input_block(m, x, xs, H, W, Ci, pt, pl, th, tw, t0, t1, V, lda, sv, pad, tmp)
+        for e in range(n * n):
+            for k in range(0, Ci, KC):
+                for c in range(0, Cop, 32):
+                    B = U + e * us + (c // 16 * Ci + k) * 64
+                    A = V + e * sv + 4 * k
+                    C = M + e * sm + 4 * c
+                    nn(t1 - t0, A, lda, 1, 0, min(KC, Ci - k), B, Ci * 64, C, ldm, min(32, Cop - c), k > 0)
+        output_block(m, y, ys, Ho, Wo, Co, th, tw, t0, t1, M, ldm, sm, pad, tmp, acc, bias, slope, sums, sq, part)
+
+
+# Few tiles, large weights: the input is transformed once; then for every pair of panels the weights are
+# transformed, multiplied and the result transformed back while they are in cache. U as a whole never exists.
+@kernel
+def few_input(m, x, xs, H, W, pt, pl, Ho, Wo, C, tiles, t0, t1, V, tmp):
+    """V for tiles t0..t1 of all `tiles`. tmp: TMP bytes, then n*n*C floats."""
+    th, tw = (Ho + m - 1) // m, (Wo + m - 1) // m
+    lda = 4 * ((C + LANES - 1) // LANES * LANES) + 64
+    input_block(m, x, xs, H, W, C, pt, pl, th, tw, t0, t1, V + t0 * lda, lda, tiles * lda + PAD, tmp + TMP, tmp)
+
+
+@kernel(floats=("slope",))
+def few_forward(
+    m, V, w, y, ys, Ho, Wo, Ci, Co, tiles, p0, p1, tmp, acc, bias, slope, sums, sq
+):  # fmt: skip
+    """Output panels p0..p1, from V of all tiles."""
+    n = m + 2
+    th, tw = (Ho + m - 1) // m, (Wo + m - 1) // m
+    lda = 4 * ((Ci + LANES - 1) // LANES * LANES) + 64
+    ldm, us = 128 + 64, 2 * Ci * 64 + PAD
+    sv, sm = tiles * lda + PAD, tiles * ldm + PAD
+    part = tmp + TMP
+    pad = part + 256
+    M = pad + n * n * 128
+    U = M + n * n * sm
+    for p in range(p0, p1, 2):
+        both = min(2, p1 - p)
+        cols = 16 * both
+        weights_forward(m, w, U, us, Ci, p, p + both, tmp)
+        for e in range(n * n):
+            for k in range(0, Ci, KC):
+                A, B = V + e * sv + 4 * k, U + e * us + k * 64
+                nn(tiles, A, lda, 1, 0, min(KC, Ci - k), B, Ci * 64, M + e * sm, ldm, cols, k > 0)
+        output_block(
+            m, y + 64 * p, ys, Ho, Wo, min(cols, Co - 16 * p), th, tw, 0, tiles, M, ldm, sm, pad, tmp, acc,
+            bias + 64 * p if bias else 0, slope, sums + 128 * p if sums else 0, sq, part,
+        )  # fmt: skip
+
+
+@kernel
+def few_gradient(m, dy, ds, H, W, C, tiles, t0, t1, D, tmp):
+    """D for tiles t0..t1 of all `tiles`."""
+    th, tw = (H + m - 1) // m, (W + m - 1) // m
+    ps = tiles * 64
+    ss = (C + 15) // 16 * ps + PAD
+    gradient_block(m, dy, ds, H, W, C, th, tw, t0, t1, D + t0 * 64, ss, ps, tmp + TMP, tmp)
+
+
+@kernel
+def few_backward_weights(m, V, D, dW, Ci, Co, tiles, p0, p1, tmp):
+    """dW panels p0..p1 from V and D of all tiles."""
+    n = m + 2
+    lda, us = 4 * ((Ci + LANES - 1) // LANES * LANES) + 64, 2 * Ci * 64 + PAD
+    sv, sm = tiles * lda + PAD, (Co + 15) // 16 * tiles * 64 + PAD
+    dU = tmp + TMP
+    for p in range(p0, p1, 2):
+        both = min(2, p1 - p)
+        for e in range(n * n):
+            B = D + e * sm + p * tiles * 64
+            tn(Ci, V + e * sv, lda, tiles, B, 64, tiles * 64, dU + e * us, Ci * 64, 16 * both, 0)
+        weights_backward(m, dU, us, dW, Ci, p, p + both, tmp)
+
+
+@kernel
+def backward_weights(
+    m, x, xs, H, W, pt, pl, dy, ds, Ho, Wo, dU, us, Ci, Co, tiles, T, b0, b1, p0, p1, tmp
+):  # fmt: skip
+    """Panels p0..p1 of dU = V^T D over blocks b0..b1; the first block overwrites."""
+    n = m + 2
+    th, tw = (Ho + m - 1) // m, (Wo + m - 1) // m
+    panels = p1 - p0
+    lda, ps = 4 * ((Ci + LANES - 1) // LANES * LANES) + 64, T * 64
+    sv, sm = T * lda + PAD, panels * ps + PAD
+    pad = tmp + TMP
+    V = pad + n * n * 4 * (max(Ci, Co) + 16)
+    D = V + n * n * sv
+    for b in range(b0, b1):
+        t0 = b * T
+        t1 = min(tiles, t0 + T)
+        input_block(m, x, xs, H, W, Ci, pt, pl, th, tw, t0, t1, V, lda, sv, pad, tmp)
+        channels = min(16 * p1, Co) - 16 * p0
+        gradient_block(m, dy + 64 * p0, ds, Ho, Wo, channels, th, tw, t0, t1, D, sm, ps, pad, tmp)
+        for e in range(n * n):
+            for p in range(0, panels, 2):
+                C = dU + e * us + (p0 + p) * Ci * 64
+                A, B = V + e * sv, D + e * sm + p * ps
+                tn(Ci, A, lda, t1 - t0, B, 64, ps, C, Ci * 64, 16 * (panels - p), b > b0)
