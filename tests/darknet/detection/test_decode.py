@@ -108,3 +108,15 @@ def test_wrong_shapes_are_refused() -> None:
     heads_apart = [YoloHead(np.zeros((1, 5 + classes, 2, 2), np.float32), anchors, (0,), classes) for classes in (1, 2)]
     with pytest.raises(ShapeError, match="differ in their classes"):
         get_network_boxes(heads_apart, (32, 32), (32, 32), 0.5)
+
+
+def test_new_coords_with_scale_by_hand() -> None:
+    """A Scaled-YOLOv4 head on one cell: the layer before has done the logistic, t = 0.5 means the anchor itself."""
+    raw = np.full((1, 7, 1, 1), 0.5)
+    raw[0, 4:, 0, 0] = 0.9, 0.2, 0.8
+    output = activate_yolo(raw, 1, 2, scale_x_y=2.0, new_coords=True).astype(np.float32)
+    head = YoloHead(output, np.array([[10, 13]], np.float32), (0,), 2, new_coords=True)
+    found = get_network_boxes([head], (32, 32), (32, 32), 0.1)
+    np.testing.assert_allclose(found.boxes, [[0.5, 0.5, 0.3125, 0.40625]], rtol=1e-6)
+    np.testing.assert_allclose(found.objectness, [0.9], rtol=1e-6)
+    np.testing.assert_allclose(found.probabilities, [[0.18, 0.72]], rtol=1e-6)

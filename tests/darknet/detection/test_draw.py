@@ -31,7 +31,7 @@ def changed(drawn: np.ndarray) -> tuple[int, int, int, int]:
 def test_box_stands_where_it_should() -> None:
     drawn = draw_detections(GREY, [seen("dog", (0.5, 0.5, 0.4, 0.5))], 3)
     color = np.array(class_color(0, 3)) / 255
-    for row, column in ((100, 90), (100, 210), (149, 150)):  # left, right, bottom
+    for row, column in ((100, 90), (100, 210), (150, 150)):  # left, right, bottom
         np.testing.assert_allclose(drawn[:, row, column], color, atol=0.01)
     assert np.array_equal(drawn[:, 100, 150], GREY[:, 0, 0] * 0 + np.float32(128 / 255))
     assert np.array_equal(GREY, np.full_like(GREY, 0.5))
