@@ -121,9 +121,9 @@ class Candidates:
 
 def box_intersection(a: Floats, b: Floats) -> Floats:
     """Area shared by boxes (..., 4) and (..., 4), broadcast against each other; 0 where they are apart."""
-    overlap = _overlap(a, b)
-    apart = (overlap < 0).any(axis=-1)
-    return np.where(apart, np.zeros((), overlap.dtype), overlap[..., 0] * overlap[..., 1])
+    a, b = np.asarray(a), np.asarray(b)
+    across, down = _overlap(a, b, 0), _overlap(a, b, 1)
+    return np.where((across < 0) | (down < 0), np.zeros((), across.dtype), across * down)
 
 
 def box_iou(a: Floats, b: Floats) -> Floats:
@@ -158,8 +158,9 @@ def to_centers(corners: Floats) -> Floats:
     return np.concatenate([(low + high) / 2, high - low], axis=-1)
 
 
-def _overlap(a: Floats, b: Floats) -> Floats:
-    a, b = np.asarray(a), np.asarray(b)
-    low = np.maximum(a[..., :2] - a[..., 2:] / 2, b[..., :2] - b[..., 2:] / 2)
-    high = np.minimum(a[..., :2] + a[..., 2:] / 2, b[..., :2] + b[..., 2:] / 2)
+def _overlap(a: Floats, b: Floats, axis: int) -> Floats:
+    """How far two boxes overlap along x (0) or y (1); negative where they are apart."""
+    a_half, b_half = a[..., axis + 2] / 2, b[..., axis + 2] / 2
+    low = np.maximum(a[..., axis] - a_half, b[..., axis] - b_half)
+    high = np.minimum(a[..., axis] + a_half, b[..., axis] + b_half)
     return high - low

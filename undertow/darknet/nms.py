@@ -7,6 +7,10 @@ from numpy.typing import NDArray
 
 from undertow.darknet.boxes import Candidates, box_iou
 
+# All pairs pay off sooner where every class asks for them; 4096 boxes take 16 MiB.
+_AT_ONCE, _AT_ONCE_FOR_CLASSES = 256, 4096
+_BAND = 32
+
 
 def do_nms_sort(candidates: Candidates, threshold: float) -> Candidates:
     """Class by class: of two boxes that overlap by more than `threshold` (IoU), the less probable loses the class.
@@ -17,10 +21,11 @@ def do_nms_sort(candidates: Candidates, threshold: float) -> Candidates:
     candidates, alive = _zeros_last(candidates)
     order = np.arange(len(candidates))
     probabilities = candidates.probabilities.copy()
+    overlaps = _Overlaps(candidates.boxes, threshold, _AT_ONCE_FOR_CLASSES)
     for column in probabilities.T:
         order[:alive] = order[:alive][np.argsort(-column[order[:alive]], kind="stable")]
         ranked = order[:alive][column[order[:alive]] > 0]
-        column[ranked[~_survivors(candidates.boxes[ranked], threshold)]] = 0
+        column[ranked[~overlaps.survivors(ranked)]] = 0
     return Candidates(candidates.boxes, candidates.objectness, probabilities).taken(order)
 
 
@@ -33,20 +38,38 @@ def do_nms_obj(candidates: Candidates, threshold: float) -> Candidates:
     order = np.arange(len(candidates))
     order[:alive] = np.argsort(-candidates.objectness[:alive], kind="stable")
     result = candidates.taken(order)
-    lost = np.flatnonzero(~_survivors(result.boxes[:alive], threshold))
+    lost = np.flatnonzero(~_Overlaps(result.boxes, threshold, _AT_ONCE).survivors(np.arange(alive)))
     result.objectness[lost] = 0
     result.probabilities[lost] = 0
     return result
 
 
-def _survivors(boxes: NDArray[np.float32], threshold: float) -> NDArray[np.bool_]:
-    """Which of the boxes, best first, stay when each standing one strikes out later ones that overlap it."""
-    standing = np.ones(len(boxes), bool)
-    for place in range(len(boxes)):
-        if standing[place]:
-            later = np.flatnonzero(standing[place + 1 :]) + place + 1
-            standing[later[box_iou(boxes[place], boxes[later]) > threshold]] = False
-    return standing
+class _Overlaps:
+    """Which boxes overlap by more than the threshold: all pairs at once, or row by row beyond `at_once` boxes."""
+
+    def __init__(self, boxes: NDArray[np.float32], threshold: float, at_once: int) -> None:
+        self._boxes, self._threshold = boxes, threshold
+        self._pairs = self._all_pairs() if len(boxes) <= at_once else None
+
+    def survivors(self, ranked: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Which of the ranked boxes, best first, stay when each standing one strikes out later ones it overlaps."""
+        standing = np.ones(len(ranked), bool)
+        pairs = None if self._pairs is None else self._pairs[np.ix_(ranked, ranked)]
+        for place in range(len(ranked)) if pairs is None else np.flatnonzero(np.triu(pairs, 1).any(axis=1)):
+            if standing[place]:
+                row = self._row(ranked[place], ranked[place + 1 :]) if pairs is None else pairs[place, place + 1 :]
+                standing[place + 1 :] &= ~row
+        return standing
+
+    def _row(self, box: np.intp, others: NDArray[np.intp]) -> NDArray[np.bool_]:
+        return box_iou(self._boxes[box], self._boxes[others]) > self._threshold
+
+    def _all_pairs(self) -> NDArray[np.bool_]:
+        pairs = np.empty((len(self._boxes), len(self._boxes)), bool)
+        for start in range(0, len(pairs), _BAND):
+            band = slice(start, start + _BAND)
+            pairs[band] = box_iou(self._boxes[band, None], self._boxes) > self._threshold
+        return pairs
 
 
 def _zeros_last(candidates: Candidates) -> tuple[Candidates, int]:

@@ -66,6 +66,20 @@ def test_agrees_with_the_plain_rule(by_class: bool, seed: int, count: int, class
 
 
 @pytest.mark.parametrize("suppress", [do_nms_sort, do_nms_obj])
+def test_many_boxes_row_by_row(suppress: object, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    boxes = rng.uniform(0.2, 0.8, (300, 4)).astype(np.float32)
+    candidates = Candidates(boxes, rng.random(300, np.float32), rng.random((300, 3), np.float32))
+    monkeypatch.setattr("undertow.darknet.nms._AT_ONCE", 300)
+    at_once = suppress(candidates, 0.4)
+    monkeypatch.setattr("undertow.darknet.nms._AT_ONCE", 299)
+    monkeypatch.setattr("undertow.darknet.nms._AT_ONCE_FOR_CLASSES", 299)
+    row_by_row = suppress(candidates, 0.4)
+    assert np.array_equal(at_once.boxes, row_by_row.boxes)
+    assert np.array_equal(at_once.probabilities, row_by_row.probabilities)
+    assert (at_once.probabilities == 0).any()
+
+
+@pytest.mark.parametrize("suppress", [do_nms_sort, do_nms_obj])
 def test_inputs_stay_as_they_were(suppress: object) -> None:
     boxes = np.tile(np.array([0.5, 0.5, 0.2, 0.2], np.float32), (3, 1))
     candidates = Candidates(boxes, np.array([0.5, 0.9, 0.7], np.float32), np.full((3, 2), 0.4, np.float32))
