@@ -16,6 +16,7 @@ from undertow.darknet.decode import get_network_boxes
 from undertow.darknet.dialect import EXACT, Dialect
 from undertow.darknet.layer import Array, BuildContext, Layer, Pass, updates_name
 from undertow.darknet.layers_loss import Yolo
+from undertow.darknet.nonfinite import check_cost, check_updates
 from undertow.darknet.options_net import NetOptions
 from undertow.darknet.sections import build_layer
 from undertow.darknet.shapes import NetworkShapes, infer_shapes
@@ -76,14 +77,17 @@ class Network:
         """One pass of training: forward, backward, and an update when `subdivisions` passes are complete.
 
         images: (batch, c, h, w) or (batch, inputs). truth: (batch, truths). Returns the cost.
+        Raises NonFiniteError, before parameters are touched, that names the first array that is not finite.
         """
         if len(images) != self.batch:
             raise ShapeError(f"a training pass takes {self.batch} samples (batch / subdivisions), got {len(images)}")
         self.seen += self.batch
         with train_mode():
             self.forward(images, truth)
+        check_cost(self)
         self.backward()
         if (self.seen // self.batch) % self.subdivisions == 0:
+            check_updates(self)
             self.update()
         return self.cost
 
