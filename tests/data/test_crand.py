@@ -9,7 +9,7 @@ import math
 import numpy as np
 import pytest
 
-from undertow.data.crand import RAND_MAX, CounterRandom, GlibcRandom
+from undertow.data.crand import RAND_MAX, CounterRandom, GeneratorRandom, GlibcRandom, RandomSource
 
 
 @pytest.fixture(scope="module")
@@ -79,10 +79,15 @@ def test_counter_random_is_addressed_by_seed_and_counter() -> None:
     assert first(0, 0) == [1367864807, 579362556, 87989972, 35492827, 1746484540]
 
 
-def test_counter_random_covers_the_range_evenly() -> None:
-    source = CounterRandom(1, 1)
+@pytest.mark.parametrize("source", [CounterRandom(1, 1), GeneratorRandom(np.random.default_rng(1)), GlibcRandom(1)])
+def test_sources_cover_the_range_evenly(source: RandomSource) -> None:
     values = np.array([source.rand() for _ in range(4000)])
     assert values.min() >= 0
     assert values.max() <= RAND_MAX
     counts = np.histogram(values, bins=8, range=(0, RAND_MAX))[0]
     assert np.all(np.abs(counts - 500) < 120)
+
+
+def test_generator_random_follows_its_generator() -> None:
+    first, again = (GeneratorRandom(np.random.default_rng([4, 7])) for _ in range(2))
+    assert [first.rand() for _ in range(5)] == [again.rand() for _ in range(5)]

@@ -110,3 +110,14 @@ class CounterRandom(RandomSource):
 
     def rand(self) -> int:
         return int(self._bits.random_raw()) >> 33
+
+
+class GeneratorRandom(RandomSource):
+    """Draws from a NumPy generator, such as the one a `Loader` hands to its `augment` for each item."""
+
+    def __init__(self, generator: np.random.Generator) -> None:
+        super().__init__()
+        self._generator = generator
+
+    def rand(self) -> int:
+        return int(self._generator.integers(0, RAND_MAX, endpoint=True))
