@@ -36,12 +36,12 @@ class BuildContext:
 class Pass:
     """One forward pass: what layers read besides their input.
 
-    outputs: of the layers so far. truth: (batch, values) or None. training: batch statistics, losses.
+    outputs: of the layers so far. truth: a constant (batch, values), or None. training: batch statistics, losses.
     keep: whether gradients of intermediate values are kept for `Layer.delta`.
     cuts: for a layer whose delta the next layer overwrites, the mask of what survives (None: nothing).
     """
 
-    truth: Array | None
+    truth: Variable | None
     training: bool
     keep: bool
     cuts: dict[int, Array | None]
@@ -63,7 +63,7 @@ class Layer:
     """One layer. Subclasses compute `forward`; the fields carry the names of Darknet's `struct layer`.
 
     w, h, c, out_w, out_h, out_c: 0 where input or output is not an image. inputs, outputs: values for one sample.
-    cost: of the last pass, for layers that have one. output, delta: of the last pass.
+    cost, output, delta: of the last pass.
     """
 
     type: ClassVar[str] = ""
@@ -77,7 +77,6 @@ class Layer:
     groups: int = 1
     batch_normalize: bool = False
     loss: Variable | None = None
-    cost: float | None = None
 
     def __init__(self, options: LayerOptions, shape: LayerShape, context: BuildContext) -> None:
         self.options = options
@@ -101,8 +100,7 @@ class Layer:
 
     def run(self, x: Variable, run: Pass, detached: bool) -> Variable:
         """Forward with the books kept. detached: no gradient flows through (behind a `stopbackward`)."""
-        self.loss, self.cost = None, None
-        self._delta_at = None
+        self.loss = self._delta_at = None
         if detached:
             with no_grad():
                 y = self.forward(x, run)
@@ -148,6 +146,11 @@ class Layer:
                 remedy="set net.keep_deltas = True before net.forward, and call net.backward",
             )
         return -at.grad if at.grad is not None else np.zeros_like(at.data)
+
+    @property
+    def cost(self) -> float | None:
+        """What Darknet prints for the last pass; None for a layer without a cost."""
+        return None
 
     @property
     def nweights(self) -> int:

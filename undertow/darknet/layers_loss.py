@@ -8,24 +8,39 @@ from typing import Any, cast
 import numpy as np
 
 from undertow.core.variable import Variable
-from undertow.darknet.decode import YoloHead, activate_yolo
+from undertow.darknet.decode import YoloHead
 from undertow.darknet.functions import tap
 from undertow.darknet.layer import BuildContext, Layer, Pass, as_image, as_rows
 from undertow.darknet.layer_shape import LayerShape
 from undertow.darknet.loss_functions import CostLoss, SoftmaxLoss
 from undertow.darknet.options_heads import YoloOptions
 from undertow.darknet.options_layers import CostOptions, LayerOptions, SoftmaxOptions
-from undertow.darknet.yolo_assignment import TRUTH_VALUES, YoloRule, YoloStatistics
-from undertow.darknet.yolo_loss import YoloLoss
-from undertow.errors import FormatError, ShapeError
+from undertow.darknet.yolo_assignment import YoloRule, YoloStatistics
+from undertow.darknet.yolo_loss import YoloLoss, yolo_output
+from undertow.errors import FormatError, GraphError, ShapeError
 
 Array = np.ndarray[Any, Any]
 
-# Marks truth values that do not count (cost type masked); Darknet's SECRET_NUM.
-MASKED_TRUTH = -1234
+
+class LossLayer(Layer):
+    """A layer with a cost: what it says about the last pass is read off the operation that computed it."""
+
+    _function: Any = None
+
+    @property
+    def cost(self) -> float:
+        """What Darknet prints: 0 for a pass without truth."""
+        return 0.0 if self._function is None else self._printed_cost()
+
+    def _printed_cost(self) -> float:
+        raise NotImplementedError(f"[{self.type}] does not say what its cost is")
+
+    def release(self) -> None:
+        super().release()
+        self._function = None
 
 
-class Softmax(Layer):
+class Softmax(LossLayer):
     """Probabilities, and their cross entropy unless `noloss` (softmax_layer.c)."""
 
     type = "softmax"
@@ -37,34 +52,29 @@ class Softmax(Layer):
             raise FormatError("softmax with a class tree is not supported yet", line=shape.line, layer=shape.index)
         self.groups, self.temperature, self.noloss = given.groups, given.temperature, given.noloss
         self.spatial = given.spatial and self.dialect.softmax_spatial and self.c > 0
-        self._function: SoftmaxLoss | None = None
 
     def forward(self, x: Variable, run: Pass) -> Variable:
         # A place of its own for this layer's delta, which the layer before shares with nobody.
         self._delta_at = tap(x)
-        truth = None if self.noloss or run.truth is None else truth_rows(run.truth, self)
-        rows, truth = self._rows(self._delta_at, truth)
+        operands = [self._rows(self._delta_at)]
+        if run.truth is not None and not self.noloss:
+            operands.append(self._rows(checked_truth(run.truth, self)))
         self._function = SoftmaxLoss(
-            truth,
             self.groups,
             self.temperature,
             temperature_in_gradient=self.dialect.temperature_in_gradient,
             straight_through=self.dialect.straight_through_heads,
         )
-        y, loss = self._function(rows)
-        self.cost = 0.0
-        if truth is not None:
-            self.loss, self.cost = loss, float(self._function.printed_loss.sum())
+        y, loss = self._function(*operands)
+        self.loss = loss if len(operands) == 2 else None
         return self._unrows(y, x.shape)
 
-    def _rows(self, x: Variable, truth: Array | None) -> tuple[Variable, Array | None]:
+    def _printed_cost(self) -> float:
+        return float(self._function.printed_loss.sum())
+
+    def _rows(self, x: Variable) -> Variable:
         """One softmax per row: per image, or per pixel with `spatial=1`."""
-        if not self.spatial:
-            return as_rows(x), truth
-        image = as_image(x, self).transpose(0, 2, 3, 1).reshape((-1, self.c))
-        if truth is not None:
-            truth = truth.reshape(-1, self.c, self.h, self.w).transpose(0, 2, 3, 1).reshape(-1, self.c)
-        return image, truth
+        return as_image(x, self).transpose(0, 2, 3, 1).reshape((-1, self.c)) if self.spatial else as_rows(x)
 
     def _unrows(self, y: Variable, shape: tuple[int, ...]) -> Variable:
         if not self.spatial:
@@ -74,12 +84,12 @@ class Softmax(Layer):
     @property
     def element_loss(self) -> Array:
         """Darknet's `loss`: per element, (batch, outputs)."""
-        if self._function is None or self._function.truth is None:
-            return np.zeros((len(self.output), self.outputs), self.output.dtype)
+        if self._function is None:
+            raise GraphError("there is no loss: nothing went through the layer yet", layer=self.index)
         return self._function.printed_loss
 
 
-class Cost(Layer):
+class Cost(LossLayer):
     """Squared, absolute or smooth error against the truth (cost_layer.c)."""
 
     type = "cost"
@@ -88,37 +98,33 @@ class Cost(Layer):
         super().__init__(options, shape, context)
         given = cast(CostOptions, options)
         self.kind, self.scale = given.kind, given.scale
-        self._function: CostLoss | None = None
 
     def forward(self, x: Variable, run: Pass) -> Variable:
         x = as_rows(x)
-        self.cost, self._function = 0.0, None
+        self._function = None
         if run.truth is None:
             return Variable(np.zeros_like(x.data), requires_grad=False)
-        truth = truth_rows(run.truth, self)
-        if self.kind == "masked":
-            # The original writes the mark into its input as well, so that the difference is 0 there.
-            truth = np.where(truth == MASKED_TRUTH, x.data, truth)
-        self._function = CostLoss(truth, self._effective_kind(), self.scale, wrong_sign=not self.dialect.cost_kinds)
-        self.loss = self._function(x)
-        self.cost = float(self._function.error.sum())
-        return Variable(self._function.error, requires_grad=False)
+        function = CostLoss(self._effective_kind(), self.scale, wrong_sign=not self.dialect.cost_kinds)
+        self.loss = function(x, checked_truth(run.truth, self))
+        self._function = function
+        return Variable(function.error, requires_grad=False)
+
+    def _printed_cost(self) -> float:
+        return float(self._function.error.sum())
 
     def _effective_kind(self) -> str:
-        """seg and masked are squares; wgan is its own only where the dialect follows the GPU."""
-        if self.kind in ("L1", "smooth") or (self.kind == "wgan" and self.dialect.cost_kinds):
+        """seg is squares, and so is wgan where the dialect does not follow the GPU."""
+        if self.kind in ("L1", "smooth", "masked") or (self.kind == "wgan" and self.dialect.cost_kinds):
             return self.kind
         return "sse"
 
     @property
     def delta(self) -> Array:
         """truth - prediction (for sse), without `scale`."""
-        if self._function is None:
-            return super().delta
-        return self._function.delta
+        return super().delta if self._function is None else self._function.delta
 
 
-class Yolo(Layer):
+class Yolo(LossLayer):
     """Boxes for each cell and anchor, with YOLOv3's loss (yolo_layer.c)."""
 
     type = "yolo"
@@ -133,21 +139,25 @@ class Yolo(Layer):
         self.max_boxes = given.max_boxes
         self.given = given
         self.class_map = None if given.map is None else read_class_map(given.map, given.classes)
-        self.statistics: YoloStatistics | None = None
-        self._function: YoloLoss | None = None
 
     def forward(self, x: Variable, run: Pass) -> Variable:
         x = as_image(x, self)
-        self.cost, self._function, self.statistics = 0.0, None, None
+        self._function = None
         if not run.training or run.truth is None:
-            y = activate_yolo(x.data, self.n, self.classes, self.given.scale_x_y, self.given.new_coords)
-            return Variable(y, requires_grad=False)
-        self._function = YoloLoss(run.truth, self._rule(run.net_size), self.dialect.straight_through_heads)
+            return yolo_output(x, self.n, self.classes, self.given.scale_x_y, self.given.new_coords)
+        function = YoloLoss(self._rule(run.net_size), self.dialect.straight_through_heads)
         self._delta_at = tap(x)
-        y, self.loss = self._function(self._delta_at)
-        self.cost = float(np.sum(np.square(self._function.delta), dtype=np.float64))
-        self.statistics = self._function.assignment.statistics
+        y, self.loss = function(self._delta_at, run.truth)
+        self._function = function
         return y
+
+    def _printed_cost(self) -> float:
+        return float(np.sum(np.square(self._function.delta), dtype=np.float64))
+
+    @property
+    def statistics(self) -> YoloStatistics | None:
+        """What Darknet prints about the last training pass; None when there was none."""
+        return None if self._function is None else self._function.assignment.statistics
 
     def head(self) -> YoloHead:
         """The last output, ready for `get_network_boxes`."""
@@ -175,14 +185,13 @@ class Yolo(Layer):
         )
 
 
-def truth_rows(truth: Array, layer: Layer) -> Array:
-    """Truth as (batch, outputs of the layer). Raises ShapeError when it has another size."""
-    rows = truth.reshape(truth.shape[0], -1)
-    if rows.shape[1] != layer.inputs:
+def checked_truth(truth: Variable, layer: Layer) -> Variable:
+    """The truth, (batch, outputs of the layer). Raises ShapeError when it has another size."""
+    if truth.shape[1] != layer.inputs:
         raise ShapeError(
-            f"the truth has {rows.shape[1]} values per sample, layer {layer.index} [{layer.type}] needs {layer.inputs}"
+            f"the truth has {truth.shape[1]} values per sample, layer {layer.index} [{layer.type}] needs {layer.inputs}"
         )
-    return rows
+    return truth
 
 
 def read_class_map(path: str, classes: int) -> Array:
@@ -196,6 +205,3 @@ def read_class_map(path: str, classes: int) -> Array:
     if len(wrong):
         raise FormatError(f"class {wrong[0]} in the class map, the yolo layer knows {classes}", file=path)
     return numbers
-
-
-__all__ = ["TRUTH_VALUES", "Cost", "Softmax", "Yolo"]

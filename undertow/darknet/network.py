@@ -14,7 +14,7 @@ from undertow.darknet.boxes import Candidates
 from undertow.darknet.cfg import Config
 from undertow.darknet.decode import get_network_boxes
 from undertow.darknet.dialect import EXACT, Dialect
-from undertow.darknet.layer import Array, BuildContext, Layer, Pass, updates_name
+from undertow.darknet.layer import Array, BuildContext, Layer, Pass, as_rows, updates_name
 from undertow.darknet.layers_loss import Yolo
 from undertow.darknet.nonfinite import check_cost, check_updates
 from undertow.darknet.options_net import NetOptions
@@ -100,13 +100,13 @@ class Network:
         x = self._checked_input(images)
         self.input, self.truth = x.data, truth
         self._input_variable = x
-        truth = None if truth is None else np.asarray(truth).reshape(len(x.data), -1)
-        run = Pass(truth, is_training(), self.keep_deltas and is_training(), self._cuts, (self.w, self.h))
+        rows = None if truth is None else Variable(np.asarray(truth).reshape(len(x.data), -1), requires_grad=False)
+        run = Pass(rows, is_training(), self.keep_deltas and is_training(), self._cuts, (self.w, self.h))
         for layer in self.layers:
             x = layer.run(x, run, detached=layer.index <= self._stop)
             run.outputs.append(x)
             if layer.options.truth:
-                run.truth = x.data.reshape(len(x.data), -1)
+                run.truth = as_rows(Variable(x.data, requires_grad=False))
         self._collect_losses()
         return x
 
