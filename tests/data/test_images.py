@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, ImageOps
 
 from tests.data import goldens
 from undertow.data.images import image_size, load_image, load_pixels, save_image, to_float, to_pixels
@@ -86,29 +86,26 @@ def test_animation_gives_its_first_picture(tmp_path: Path) -> None:
     assert set(load_pixels(path, channels=1).ravel().tolist()) == {10}
 
 
-EXIF_TURNS = {
-    1: lambda a: a,
-    2: lambda a: a[:, ::-1],
-    3: lambda a: a[::-1, ::-1],
-    4: lambda a: a[::-1],
-    5: lambda a: a.transpose(1, 0, 2),
-    6: lambda a: np.rot90(a, -1),
-    7: lambda a: a[::-1, ::-1].transpose(1, 0, 2),
-    8: lambda a: np.rot90(a),
-}
-
-
 @pytest.mark.parametrize("tag", range(1, 9))
 def test_exif_orientation(tmp_path: Path, rng: np.random.Generator, tag: int) -> None:
     stored = rng.integers(0, 256, (3, 5, 3), dtype=np.uint8)
     exif = Image.Exif()
     exif[0x0112] = tag
     path = write(tmp_path, Image.fromarray(stored), exif=exif)
-    turned = EXIF_TURNS[tag](stored)
+    with Image.open(path) as picture:
+        turned = np.asarray(ImageOps.exif_transpose(picture))
     assert np.array_equal(load_pixels(path), stored)
     assert np.array_equal(load_pixels(path, orientation="exif"), turned)
     assert image_size(path) == (5, 3)
     assert image_size(path, "exif") == turned.shape[1::-1]
+
+
+def test_tiff_is_always_upright(tmp_path: Path, rng: np.random.Generator) -> None:
+    stored = rng.integers(0, 256, (3, 5, 3), dtype=np.uint8)
+    path = write(tmp_path, Image.fromarray(stored), "a.tif", tiffinfo={0x0112: 6})
+    for orientation in ("raw", "exif"):
+        assert np.array_equal(load_pixels(path, orientation=orientation, labelled=True), np.rot90(stored, -1))
+        assert image_size(path, orientation) == (3, 5)
 
 
 def test_labelled_picture_with_a_rotation_tag_warns(tmp_path: Path) -> None:
@@ -162,6 +159,14 @@ def test_unknown_arguments() -> None:
         load_image("a.png", orientation="up")
 
 
+@pytest.mark.parametrize("tag", [0, 9, 65535])
+def test_orientations_that_do_not_exist(tmp_path: Path, tag: int) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = tag
+    path = write(tmp_path, Image.new("RGB", (4, 2)), "a.jpg", exif=exif)
+    assert load_pixels(path, orientation="exif", labelled=True).shape == (2, 4, 3)
+
+
 KINDS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")
 
 
@@ -171,7 +176,9 @@ def encoded() -> dict[str, bytes]:
     files = {}
     for kind in KINDS:
         stream = io.BytesIO()
-        picture.save(stream, kind, **({"compression": "tiff_lzw"} if kind == "TIFF" else {}))
+        exif = Image.Exif()
+        exif[0x0112], exif[0x010E] = 6, "a picture"
+        picture.save(stream, kind, exif=exif, **({"compression": "tiff_lzw"} if kind == "TIFF" else {}))
         files[kind] = stream.getvalue()
     return files
 
@@ -191,9 +198,10 @@ def test_damaged_files_give_a_picture_or_a_format_error(
     path = tmp_path_factory.getbasetemp() / "damaged"
     path.write_bytes(content)
     with contextlib.suppress(FormatError):
-        image = load_image(path, max_pixels=10**6)
+        image = load_image(path, orientation="exif", max_pixels=10**6)
         assert image.shape[0] == 3
         assert np.isfinite(image).all()
+        assert image_size(path, "exif") == image.shape[:0:-1]
 
 
 def test_floats_and_pixels_are_inverse(rng: np.random.Generator) -> None:

@@ -2,19 +2,22 @@
 
 A picture is a float32 array (channels, height, width) of values 0..1 with red first, as in Darknet. Files are told
 apart by content, never by name. Orientation: by default the pixels come as they are stored, as in the 2018 Darknet
-(its labels were made that way); `orientation="exif"` turns them as the camera asked.
+(its labels were made that way); `orientation="exif"` turns them as the camera asked. TIFF files, which the original cannot read, are always
+upright.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
 from undertow.errors import FormatError, ShapeError, UndertowWarning
 from undertow.files import atomic_write
@@ -68,9 +71,18 @@ def load_pixels(
         raise ShapeError(f"a picture can be read with 1 or 3 channels or 0 (as stored), not {channels}")
     if orientation not in ("raw", "exif"):
         raise ValueError(f"orientation is 'raw' or 'exif', not {orientation!r}")
-    image = _decode(path, luma_only=channels == 1, max_pixels=max_pixels)
-    turned = _oriented(path, image, orientation, labelled)
-    return _as_channels(_samples(path, turned), channels)
+    with _opened(path) as image:
+        width, height = image.size
+        if width * height > max_pixels:
+            raise _too_large(path, f"{width} x {height}")
+        if channels == 1 and image.format in ("JPEG", "MPO"):
+            image.draft("L", None)  # the decoder's own luma, which is what both original decoders return
+        image.load()
+    tag = _orientation_tag(image)
+    if tag != 1 and orientation == "raw" and labelled:
+        _warn_of_rotation(path, tag)
+    samples = _as_channels(_samples(path, image), channels)
+    return np.ascontiguousarray(_UPRIGHT[tag](samples)) if orientation == "exif" else samples
 
 
 def to_float(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
@@ -88,15 +100,10 @@ def to_pixels(image: NDArray[np.floating]) -> NDArray[np.uint8]:
 
 def image_size(path: PathLike, orientation: Orientation = "raw") -> tuple[int, int]:
     """(width, height) as `load_image` would give it, from the header alone. Raises FormatError as it does."""
-    try:
-        with open(path, "rb") as stream, Image.open(stream, formats=FORMATS) as image:
-            width, height = image.size
-            swapped = orientation == "exif" and image.getexif().get(EXIF_ORIENTATION, 1) in (5, 6, 7, 8)
-            return (height, width) if swapped else (width, height)
-    except UnidentifiedImageError as error:
-        raise _unknown(path) from error
-    except OSError as error:
-        raise _unreadable(path, error) from error
+    with _opened(path) as image:
+        width, height = image.size
+        turned = orientation == "exif" and _orientation_tag(image) >= 5
+        return (height, width) if turned else (width, height)
 
 
 def save_image(image: NDArray[np.floating], path: PathLike, quality: int = 90) -> None:
@@ -117,16 +124,12 @@ def save_image(image: NDArray[np.floating], path: PathLike, quality: int = 90) -
         picture.save(stream, format=formats[suffix], **options)
 
 
-def _decode(path: PathLike, *, luma_only: bool, max_pixels: int) -> Image.Image:
+@contextlib.contextmanager
+def _opened(path: PathLike) -> Iterator[Image.Image]:
+    """Open a picture; whatever Pillow raises inside the block comes out as a FormatError with the path."""
     try:
         with open(path, "rb") as stream, Image.open(stream, formats=FORMATS) as image:
-            width, height = image.size
-            if width * height > max_pixels:
-                raise _too_large(path, f"{width} x {height}")
-            if luma_only and image.format in ("JPEG", "MPO"):
-                image.draft("L", None)  # the decoder's own luma, which is what both original decoders return
-            image.load()
-            return image
+            yield image
     except FormatError:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
@@ -139,22 +142,41 @@ def _decode(path: PathLike, *, luma_only: bool, max_pixels: int) -> Image.Image:
         raise _damaged(path, error) from error
 
 
-def _oriented(path: PathLike, image: Image.Image, orientation: Orientation, labelled: bool) -> Image.Image:
-    tag = image.getexif().get(EXIF_ORIENTATION, 1)
-    if tag not in range(2, 9):
-        return image
-    if orientation == "exif":
-        return ImageOps.exif_transpose(image)
-    if labelled:
-        warnings.warn(
-            UndertowWarning(
-                f"{os.fspath(path)}: the picture carries EXIF orientation {tag} and is used as stored; labels drawn on "
-                "the turned picture do not fit. To mend it: turn the pixels and drop the tag, or read with "
-                "orientation='exif'"
-            ),
-            stacklevel=3,
-        )
-    return image
+def _orientation_tag(image: Image.Image) -> int:
+    """The EXIF orientation, 1..8; 1 (upright) where there is none, or none that can be read.
+
+    TIFF is always 1: there orientation belongs to the format itself, and Pillow hands out upright pixels.
+    """
+    if image.format == "TIFF":
+        return 1
+    try:
+        tag = image.getexif().get(EXIF_ORIENTATION, 1)
+    except Exception:  # damaged EXIF data does not hurt the picture
+        return 1
+    return tag if tag in _UPRIGHT else 1
+
+
+# What turns stored rows and columns (height, width, channels) upright, by EXIF orientation.
+_UPRIGHT: dict[int, Callable[[NDArray[np.uint8]], NDArray[np.uint8]]] = {
+    1: lambda stored: stored,
+    2: lambda stored: stored[:, ::-1],
+    3: lambda stored: stored[::-1, ::-1],
+    4: lambda stored: stored[::-1],
+    5: lambda stored: stored.transpose(1, 0, 2),
+    6: lambda stored: stored[::-1].transpose(1, 0, 2),
+    7: lambda stored: stored[::-1, ::-1].transpose(1, 0, 2),
+    8: lambda stored: stored[:, ::-1].transpose(1, 0, 2),
+}
+
+
+def _warn_of_rotation(path: PathLike, tag: int) -> None:
+    warnings.warn(
+        UndertowWarning(
+            f"{os.fspath(path)}: the picture carries EXIF orientation {tag} and is used as stored; labels drawn on the "
+            "turned picture do not fit. To mend it: turn the pixels and drop the tag, or read with orientation='exif'"
+        ),
+        stacklevel=3,
+    )
 
 
 def _samples(path: PathLike, image: Image.Image) -> NDArray[np.uint8]:
