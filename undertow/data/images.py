@@ -2,8 +2,8 @@
 
 A picture is a float32 array (channels, height, width) of values 0..1 with red first, as in Darknet. Files are told
 apart by content, never by name. Orientation: by default the pixels come as they are stored, as in the 2018 Darknet
-(its labels were made that way); `orientation="exif"` turns them as the camera asked. TIFF files, which the original cannot read, are always
-upright.
+(its labels were made that way); `orientation="exif"` turns them as the camera asked. TIFF files, which the
+original cannot read, are always upright.
 """
 
 from __future__ import annotations
