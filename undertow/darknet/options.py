@@ -23,7 +23,6 @@ from undertow.darknet.textfiles import report_oddity, show
 from undertow.darknet.values import suggestion
 from undertow.errors import FormatError
 
-
 _TOLD_UNKNOWN = 20
 
 
