@@ -51,7 +51,7 @@ def grad(
     targets = (xs,) if isinstance(xs, Variable) else tuple(xs)
     outputs = (ys,) if isinstance(ys, Variable) else tuple(ys)
     seeds: tuple[Any, ...]
-    seeds = (gys,) * len(outputs) if gys is None or isinstance(gys, (Variable, np.ndarray)) else tuple(gys)
+    seeds = (gys,) * len(outputs) if gys is None or isinstance(gys, (Variable, np.ndarray, np.generic)) else tuple(gys)
     if len(seeds) != len(outputs):
         raise GraphError(f"{len(outputs)} outputs but {len(seeds)} seeds in gys")
     walk = _Walk(create_graph, targets=targets)
@@ -88,11 +88,14 @@ class _Walk:
 
     def seed(self, y: Variable, gy: Variable | np.ndarray | None) -> None:
         """Start at y with the gradient gy (ones when None)."""
-        array = gy.data if isinstance(gy, Variable) else gy
-        if array is None:
+        if gy is None:
             array = np.empty(y.data.shape, y.data.dtype)
             array.fill(1)
-        elif array.shape != y.data.shape:
+        else:
+            array = gy.data if isinstance(gy, Variable) else as_array(gy)
+            if array.dtype != y.data.dtype and y.data.dtype.kind == "f":
+                array = array.astype(y.data.dtype)
+        if array.shape != y.data.shape:
             raise ShapeError(f"the seed has shape {array.shape}, the value to differentiate {y.shape}")
         self.roots.add(y)
         if not self.create_graph:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from undertow.core.modes import modes
+from undertow.core.modes import modes, no_grad
 from undertow.core.variable import Operand, Variable, as_array
 from undertow.errors import GraphError
 
@@ -156,6 +156,15 @@ class Function:
         for field in ("inputs", "generation", "needs_input_grad", "_outputs", "_output_likes"):
             twin.__dict__.pop(field, None)
         return twin
+
+
+class NonDifferentiable(Function):
+    """Base of operations without a gradient, such as `sign`: their results are constants, as under `no_grad`."""
+
+    def __call__(self, *operands: Operand) -> Any:
+        """Run forward; nothing is recorded."""
+        with no_grad():
+            return super().__call__(*operands)
 
 
 def _as_variables(operands: tuple[Any, ...]) -> tuple[Variable, ...]:

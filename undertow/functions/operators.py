@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from undertow.core.variable import OPERATIONS
-from undertow.functions import arithmetic, indexing, linalg, reduce, shape
+from undertow.functions import arithmetic, compare, indexing, linalg, reduce, shape
 
 OPERATIONS.update(
     add=arithmetic.add,
@@ -18,4 +18,5 @@ OPERATIONS.update(
     transpose=shape.transpose,
     sum=reduce.sum,
     mean=reduce.mean,
+    abs=compare.abs,
 )

@@ -63,4 +63,4 @@ def elementwise(function: Callable[..., float]) -> Callable[..., np.ndarray]:
 def distinct(rng: np.random.Generator, shape: tuple[int, ...], gap: float = 0.1) -> np.ndarray:
     """Values of which no two are nearer than `gap` and none is nearer to 0 than gap / 2: no ties, no kinks at 0."""
     count = int(np.prod(shape))
-    return ((rng.permutation(count) - count / 2 + (0.5 if count % 2 == 0 else 1.0 - 0.5)) * gap).reshape(shape)
+    return ((rng.permutation(count) - count // 2 + 0.5) * gap).reshape(shape)
