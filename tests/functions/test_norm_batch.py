@@ -9,7 +9,14 @@ import pytest
 
 from undertow.core import Variable, check_gradients
 from undertow.errors import GraphError, ShapeError
-from undertow.functions.norm_batch import BatchNorm, BatchNormRule, Scaling, batch_norm, fixed_batch_norm
+from undertow.functions.norm_batch import (
+    BatchNorm,
+    BatchNormRule,
+    RunningStatistics,
+    Scaling,
+    batch_norm,
+    fixed_batch_norm,
+)
 from undertow.kernels.reference import darknet_blas
 
 Array = np.ndarray[Any, Any]
@@ -111,20 +118,16 @@ def test_given_statistics(rng: np.random.Generator) -> None:
 @pytest.mark.parametrize(("divisor", "ddof"), [("N", 0), ("N-1", 1)])
 def test_running_statistics(divisor: Any, ddof: int, rng: np.random.Generator) -> None:
     x, gamma, beta = arrays((3, 2, 4, 4), rng)
-    function = BatchNorm()
-    function(x, gamma, beta)
     mean, variance = np.array([1.0, 2.0]), np.array([3.0, 4.0])
-    function.update_running(mean, variance, 0.25, divisor)
+    batch_norm(x, gamma, beta, running=RunningStatistics(mean, variance, 0.25, divisor))
     np.testing.assert_allclose(mean, 0.75 * np.array([1, 2]) + 0.25 * x.mean((0, 2, 3)))
     np.testing.assert_allclose(variance, 0.75 * np.array([3, 4]) + 0.25 * x.var((0, 2, 3), ddof=ddof))
 
 
 def test_running_statistics_of_darknet(rng: np.random.Generator) -> None:
     x, gamma, beta = arrays((3, 2, 4, 4), rng)
-    function = BatchNorm(DARKNET)
-    function(x, gamma, beta)
     mean, variance = np.zeros(2), np.zeros(2)
-    function.update_running(mean, variance, momentum=0.01)
+    batch_norm(x, gamma, beta, DARKNET, RunningStatistics(mean, variance, momentum=0.01))
     np.testing.assert_allclose(variance, 0.01 * x.var((0, 2, 3), ddof=1))
 
 
@@ -177,7 +180,8 @@ def test_against_pytorch(training: bool, rng: np.random.Generator) -> None:
     running = torch.tensor(mean), torch.tensor(variance)
     ours = [Variable(a) for a in (x, gamma, beta)]
     theirs = [torch.tensor(a, requires_grad=True) for a in (x, gamma, beta)]
-    function = BatchNorm() if training else BatchNorm(mean=mean, variance=variance)
+    moved = RunningStatistics(mean, variance, 0.1)
+    function = BatchNorm(running=moved) if training else BatchNorm(mean=mean, variance=variance)
     y = function(*ours)
     expected = torch.nn.functional.batch_norm(theirs[0], *running, *theirs[1:], training=training)
     np.testing.assert_allclose(y.data, expected.detach().numpy(), rtol=1e-9, atol=1e-12)
@@ -187,6 +191,5 @@ def test_against_pytorch(training: bool, rng: np.random.Generator) -> None:
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(a.grad, b.grad.numpy(), rtol=1e-9, atol=1e-12)
     if training:
-        function.update_running(mean, variance, 0.1)
         np.testing.assert_allclose(mean, running[0].numpy())
         np.testing.assert_allclose(variance, running[1].numpy())

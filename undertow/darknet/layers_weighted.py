@@ -15,7 +15,7 @@ from undertow.darknet.options_layers import ConnectedOptions, ConvolutionalOptio
 from undertow.errors import GraphError
 from undertow.functions import linear
 from undertow.functions.conv import Conv
-from undertow.functions.norm_batch import BatchNorm
+from undertow.functions.norm_batch import BatchNorm, RunningStatistics
 from undertow.kernels.geometry import ConvGeometry
 from undertow.kernels.reference import darknet_blas
 
@@ -38,7 +38,7 @@ class WeightedLayer(Layer):
         self.batch_normalize = given.batch_normalize
         self._before: Variable | None = None
         self._normalised: Variable | None = None
-        self._statistics: tuple[Array, Array] | None = None
+        self._function: BatchNorm | None = None
 
     def _add_biases(self, n: int, context: BuildContext) -> None:
         self.add_parameter("biases", np.zeros(n, context.dtype))
@@ -49,7 +49,7 @@ class WeightedLayer(Layer):
 
     def release(self) -> None:
         super().release()
-        self._before = self._normalised = None
+        self._before = self._normalised = self._function = None
 
     def _finish(self, x: Variable, run: Pass) -> Variable:
         """Normalise, then activate; x already holds the bias when there is no normalisation."""
@@ -60,18 +60,14 @@ class WeightedLayer(Layer):
         return activate(y, self.activation, self.dialect.gradient_from_output)
 
     def _normalise(self, x: Variable, run: Pass) -> Variable:
-        rule, share = self.dialect.batch_norm, self.dialect.batch_norm_momentum
+        rule = self.dialect.batch_norm
         scales, biases = self.parameters["scales"], self.parameters["biases"]
         rolling = self.buffers["rolling_mean"], self.buffers["rolling_variance"]
         if not run.training:
             return BatchNorm(rule, *rolling)(x, scales, biases)
-        function = BatchNorm(rule)
-        y = function(x, scales, biases)
-        mean, variance = function.mean, function.variance
-        for buffer, new in zip(rolling, (mean, variance), strict=True):
-            buffer *= 1 - share
-            buffer += share * new
-        self._statistics = mean, variance
+        moved = RunningStatistics(*rolling, self.dialect.batch_norm_momentum, rule.forward.divisor)
+        self._function = BatchNorm(rule, running=moved)
+        y = self._function(x, scales, biases)
         if run.keep:
             self._before, self._normalised = x, y
             y.retain_grad()
@@ -125,9 +121,9 @@ class WeightedLayer(Layer):
         return variable
 
     def _batch_statistics(self) -> tuple[Array, Array]:
-        if self._statistics is None:
+        if self._function is None:
             raise GraphError("there are no batch statistics: no training pass went through", layer=self.index)
-        return self._statistics
+        return self._function.mean, self._function.variance
 
 
 class Convolutional(WeightedLayer):

@@ -6,6 +6,7 @@ also in its way back; a BatchNormRule says which is meant (see `undertow.kernels
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -18,9 +19,30 @@ from undertow.functions.elementary import sqrt
 from undertow.kernels import select
 from undertow.kernels.reference.batchnorm import EXACT, BatchNormRule, Scaling
 
-__all__ = ["BatchNorm", "BatchNormRule", "Scaling", "batch_norm", "fixed_batch_norm"]
+__all__ = ["BatchNorm", "BatchNormRule", "RunningStatistics", "Scaling", "batch_norm", "fixed_batch_norm"]
 
 Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class RunningStatistics:
+    """Running mean and variance, (channels,) each, which every batch moves: running += momentum (batch - running).
+
+    momentum: share of the new batch. divisor: of the variance that goes in (N-1: PyTorch, Caffe, Darknet).
+    """
+
+    mean: Array
+    variance: Array
+    momentum: float
+    divisor: Literal["N", "N-1"] = "N-1"
+
+    def take(self, mean: Array, variance: Array, count: int, divisor: Literal["N", "N-1"]) -> None:
+        """Move, in place, by one batch of `count` values per channel whose variance was divided by `divisor`."""
+        divisors = {"N": count, "N-1": max(count - 1, 1)}
+        corrected = variance * (divisors[divisor] / divisors[self.divisor])
+        for running, batch in ((self.mean, mean), (self.variance, corrected)):
+            running *= 1 - self.momentum
+            running += self.momentum * batch
 
 
 def _samples(rng: np.random.Generator) -> list[Sample]:
@@ -87,8 +109,14 @@ class BatchNorm(Function):
     Kink: with epsilon outside the root, at a channel whose values are all equal.
     """
 
-    def __init__(self, rule: BatchNormRule = EXACT, mean: Array | None = None, variance: Array | None = None) -> None:
-        self.rule = rule
+    def __init__(
+        self,
+        rule: BatchNormRule = EXACT,
+        mean: Array | None = None,
+        variance: Array | None = None,
+        running: RunningStatistics | None = None,
+    ) -> None:
+        self.rule, self.running = rule, running
         self.given = mean is not None
         self.mean: Any = mean
         self.variance: Any = variance
@@ -102,6 +130,8 @@ class BatchNorm(Function):
         if self.given:
             return select.batch_norm_inference(x, gamma, beta, self.mean, self.variance, self.rule)
         y, self._x_hat, self.mean, self.variance = select.batch_norm(x, gamma, beta, self.rule)
+        if self.running is not None:
+            self.running.take(self.mean, self.variance, self.count, self.rule.forward.divisor)
         return y
 
     def backward(self, gy: Array) -> tuple[Array, Array, Array]:
@@ -132,20 +162,6 @@ class BatchNorm(Function):
         gx = scaled - scaled.mean(axes, keepdims=True) - centred * slope
         return gx, (gy * centred / s).sum(axes), gy.sum(axes)
 
-    def update_running(
-        self, mean: Array, variance: Array, momentum: float, divisor: Literal["N", "N-1"] = "N-1"
-    ) -> None:
-        """running = (1 - momentum) running + momentum batch, in place, after a call with batch statistics.
-
-        divisor: that of the variance which goes into the running one (N-1: PyTorch, Caffe, Darknet).
-        """
-        count = {"N": self.count, "N-1": max(self.count - 1, 1)}
-        factor = momentum * count[self.rule.forward.divisor] / count[divisor]
-        mean *= 1 - momentum
-        mean += momentum * self.mean
-        variance *= 1 - momentum
-        variance += factor * self.variance
-
 
 def _deviation(variance: Any, scaling: Scaling) -> tuple[Any, Any]:
     """What centred values are divided by, and the root in it, of an array or a Variable."""
@@ -157,19 +173,24 @@ def _deviation(variance: Any, scaling: Scaling) -> tuple[Any, Any]:
 
 
 def batch_norm(
-    x: Operand, gamma: Operand | None = None, beta: Operand | None = None, rule: BatchNormRule = EXACT
+    x: Operand,
+    gamma: Operand | None = None,
+    beta: Operand | None = None,
+    rule: BatchNormRule = EXACT,
+    running: RunningStatistics | None = None,
 ) -> Variable:
     """Normalise every channel with the statistics of this batch, as in training.
 
     x: (batch, channels, *spatial). gamma, beta: (channels,), the scale (1 when None) and the shift (0 when None).
     rule: where epsilon stands, the divisor of the variance, and whether the way back is the true derivative.
 
-    Returns an array of x's shape. To keep running statistics, use `function = BatchNorm(rule)` and
-    `function.update_running`. ShapeError where shapes do not fit, or one value per channel meets divisor N-1.
+    running: statistics that this batch moves, kept by a layer.
+
+    Returns an array of x's shape. ShapeError where shapes do not fit, or one value per channel meets divisor N-1.
     Source: Ioffe and Szegedy 2015.
     """
     x = as_variable(x)
-    return BatchNorm(rule)(x, *_affine(x, gamma, beta))
+    return BatchNorm(rule, running=running)(x, *_affine(x, gamma, beta))
 
 
 def fixed_batch_norm(
