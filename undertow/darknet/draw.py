@@ -20,8 +20,8 @@ __all__ = ["class_color", "draw_detections", "save_image"]
 Color = tuple[int, int, int]
 # The corners of Darknet's colour walk.
 _CORNERS = np.array([(1, 0, 1), (0, 0, 1), (0, 1, 1), (0, 1, 0), (1, 1, 0), (1, 0, 0)], np.float64)
-_LINE_SHARE, _LABEL_SHARE = 0.006, 0.035  # of the picture's shorter side
-_SMALLEST_LABEL, _LARGEST_LABEL = 11, 64
+_LINE_SHARE = 0.006  # of the picture's shorter side
+_SMALLEST_LETTERS = 11
 
 
 def class_color(class_id: int, classes: int) -> Color:
@@ -51,7 +51,7 @@ def draw_detections(
     groups.sort(key=lambda group: max(found.confidence for found in group))
     shorter = min(canvas.size)
     line = max(1, round(shorter * _LINE_SHARE))
-    letters = min(_LARGEST_LABEL, max(_SMALLEST_LABEL, round(shorter * _LABEL_SHARE)))
+    letters = max(_SMALLEST_LETTERS, round(4 + shorter * 0.025))
     draw = ImageDraw.Draw(canvas)
     corners = [_corners(group[0], canvas.size) for group in groups]
     for group, corner in zip(groups, corners, strict=True):
