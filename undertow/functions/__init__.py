@@ -13,16 +13,20 @@ from undertow.functions import (
     indexing,
     join,
     linalg,
+    lookup,
     loss_binary,
     loss_distributions,
     loss_margin,
     loss_regression,
     loss_softmax,
     norm_batch,
+    norm_layer,
+    norm_response,
     operators,  # noqa: F401  (plugs + - * [] into Variable)
     pooling,
     rectifiers,
     reduce,
+    regularization,
     resample,
     shape,
     softmaxes,
@@ -40,21 +44,29 @@ from undertow.functions.errorfunction import *  # noqa: F403
 from undertow.functions.indexing import *  # noqa: F403
 from undertow.functions.join import *  # noqa: F403
 from undertow.functions.linalg import *  # noqa: F403
+from undertow.functions.lookup import *  # noqa: F403
 from undertow.functions.loss_binary import *  # noqa: F403
 from undertow.functions.loss_distributions import *  # noqa: F403
 from undertow.functions.loss_margin import *  # noqa: F403
 from undertow.functions.loss_regression import *  # noqa: F403
 from undertow.functions.loss_softmax import *  # noqa: F403
 from undertow.functions.norm_batch import *  # noqa: F403
+from undertow.functions.norm_layer import *  # noqa: F403
+from undertow.functions.norm_response import *  # noqa: F403
 from undertow.functions.pooling import *  # noqa: F403
 from undertow.functions.rectifiers import *  # noqa: F403
 from undertow.functions.reduce import *  # noqa: F403
+from undertow.functions.regularization import *  # noqa: F403
 from undertow.functions.resample import *  # noqa: F403
 from undertow.functions.shape import *  # noqa: F403
 from undertow.functions.softmaxes import *  # noqa: F403
 from undertow.functions.subscripts import *  # noqa: F403
 
 __all__ = [
+    *lookup.__all__,
+    *regularization.__all__,
+    *norm_response.__all__,
+    *norm_layer.__all__,
     *activations.__all__,
     *arithmetic.__all__,
     *columns.__all__,
