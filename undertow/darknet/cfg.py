@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from undertow.darknet.textfiles import lines_of, read_text, report_oddity, show
+from undertow.darknet.textfiles import lines_of, read_text, report_oddity, show, telling_system_errors
 from undertow.errors import FormatError
 from undertow.files import atomic_write
 
@@ -105,8 +105,8 @@ class Config:
         return "\n".join(blocks)
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write `to_text()` beside `path` and rename it there."""
-        with atomic_write(path) as stream:
+        """Write `to_text()` beside `path` and rename it there. Raises FormatError where that cannot be done."""
+        with telling_system_errors(os.fspath(path), "written"), atomic_write(path) as stream:
             stream.write(self.to_text().encode("utf-8", "surrogateescape"))
 
     def with_values(self, index: int, values: Mapping[str, Any]) -> Config:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import warnings
@@ -25,15 +26,23 @@ def read_text(path: str | os.PathLike[str], largest: int = LARGEST_TEXT) -> str:
     Raises FormatError when the file cannot be read, is larger than `largest` bytes, or is not text.
     """
     name = os.fspath(path)
-    try:
-        with open(path, "rb") as stream:
-            data = _read_bounded(stream, largest)
-    except (OSError, ValueError) as problem:
-        reason = getattr(problem, "strerror", None) or str(problem)
-        raise FormatError(f"cannot be read: {reason}", file=name, remedy="check the path") from problem
+    with telling_system_errors(name, "read"), open(path, "rb") as stream:
+        data = _read_bounded(stream, largest)
     if len(data) > largest:
         raise FormatError(f"more than {largest:,} bytes, too large for a text file of Darknet", file=name)
     return decode(data, name)
+
+
+@contextlib.contextmanager
+def telling_system_errors(file: str, action: str) -> Iterator[None]:
+    """Turn what the system says while a file is read or written into a FormatError that names it."""
+    if "\0" in file:
+        raise FormatError(f"cannot be {action}: a file name cannot hold a zero byte", file=show(file))
+    try:
+        yield
+    except OSError as problem:
+        reason = problem.strerror or str(problem)
+        raise FormatError(f"cannot be {action}: {reason}", file=file, remedy="check the path") from problem
 
 
 def _read_bounded(stream: BinaryIO, largest: int) -> bytes:

@@ -19,7 +19,7 @@ from undertow.darknet.layer_shape import LayerShape
 from undertow.darknet.options_layers import ConvolutionalOptions
 from undertow.darknet.parameters import STATISTICS, ParameterSpec
 from undertow.darknet.shapes import NetworkShapes
-from undertow.darknet.textfiles import report_oddity
+from undertow.darknet.textfiles import report_oddity, telling_system_errors
 from undertow.darknet.weights_header import LONG_HEADER, WeightsHeader, parse_headers
 from undertow.errors import FormatError, ShapeError
 from undertow.files import atomic_write
@@ -90,18 +90,12 @@ def read_weights(
     Raises FormatError, with layer and byte offset, for everything else that does not fit.
     """
     name = os.fspath(path)
-    try:
-        with open(path, "rb") as stream:
-            size = _file_size(stream, name)
-            headers = parse_headers(stream.read(LONG_HEADER), name, size)
-            layout = _choose_layout(headers, shapes, start, len(shapes) if cutoff is None else cutoff, size)
-            reader = _Reader(name, size, layout, strict, original)
-            return reader.read(stream, complete=cutoff is None or cutoff >= len(shapes))
-    except (OSError, ValueError) as problem:
-        if isinstance(problem, ShapeError):
-            raise
-        reason = getattr(problem, "strerror", None) or str(problem)
-        raise FormatError(f"cannot be read: {reason}", file=name, remedy="check the path") from problem
+    last = len(shapes) if cutoff is None else cutoff
+    with telling_system_errors(name, "read"), open(path, "rb") as stream:
+        size = _file_size(stream, name)
+        headers = parse_headers(stream.read(LONG_HEADER), name, size)
+        layout = _choose_layout(headers, shapes, start, last, size)
+        return _Reader(name, size, layout, strict, original).read(stream, complete=last >= len(shapes))
 
 
 def write_weights(
@@ -116,15 +110,16 @@ def write_weights(
     """Write the parameters of the layers before `cutoff`, as the original saves them: beside `path`, then renamed.
 
     get_array(layer, name): the array for each of `LayerShape.parameters`, any float dtype. Layers with dontsave=1 are
-    left out. Raises ShapeError for an array of the wrong size.
+    left out. Raises ShapeError for an array of the wrong size, FormatError where the file cannot be written.
     """
-    with atomic_write(path) as stream:
-        stream.write(WeightsHeader(*version, seen=seen, size=LONG_HEADER).pack())
+    name = os.fspath(path)
+    with telling_system_errors(name, "written"), atomic_write(path) as stream:
+        stream.write(WeightsHeader(*version, seen=seen).pack())
         for layer in shapes[:cutoff]:
             if layer.options.dontsave:
                 continue
             for spec in layer.parameters:
-                stream.write(_bytes_of(get_array(spec.layer, spec.name), spec, os.fspath(path)))
+                stream.write(_bytes_of(get_array(spec.layer, spec.name), spec, name))
 
 
 def _bytes_of(array: NDArray[np.floating], spec: ParameterSpec, file: str) -> memoryview:

@@ -35,7 +35,9 @@ class WeightsHeader:
         return self.major > 1000 or self.minor > 1000
 
     def pack(self) -> bytes:
-        """The header as bytes, with the counter in `size - 12` of them."""
+        """The header as bytes, with the counter in `size - 12` of them. Raises FormatError where it has no room."""
+        if not 0 <= self.seen < 256 ** (self.size - _VERSION_BYTES):
+            raise FormatError(f"a counter of {self.seen} images does not fit into a weights file")
         code = "<3iQ" if self.size == LONG_HEADER else "<3iI"
         return struct.pack(code, self.major, self.minor, self.revision, self.seen)
 

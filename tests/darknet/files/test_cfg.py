@@ -86,6 +86,8 @@ def test_file_that_cannot_be_read(tmp_path: Path) -> None:
         read_cfg(tmp_path / "absent.cfg")
     with pytest.raises(FormatError, match=r"cannot be read"):
         read_cfg(tmp_path)
+    with pytest.raises(FormatError, match="zero byte"):
+        read_cfg("a\0b")
 
 
 def test_file_too_large_is_refused(tmp_path: Path) -> None:
@@ -123,6 +125,8 @@ def test_written_and_read_again(tmp_path: Path) -> None:
     config.write(path)
     assert path.read_text() == SMALL
     assert read_cfg(path).to_text() == SMALL
+    with pytest.raises(FormatError, match="cannot be written"):
+        config.write(tmp_path / "absent" / "again.cfg")
 
 
 def test_bytes_that_are_not_utf8_survive(tmp_path: Path) -> None:

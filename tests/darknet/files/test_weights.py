@@ -204,6 +204,14 @@ def test_failed_write_leaves_the_old_file(file: Path) -> None:
     assert [path.name for path in file.parent.iterdir()] == [file.name]
 
 
+def test_files_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="cannot be written: No such file or directory"):
+        save(tmp_path / "absent" / "small.weights", SMALL, numbered(SMALL))
+    with pytest.raises(FormatError, match="does not fit"):
+        save(tmp_path / "small.weights", SMALL, numbered(SMALL), seen=2**64)
+    assert list(tmp_path.iterdir()) == []
+
+
 # --- against the files and states recorded from the original ---
 
 
