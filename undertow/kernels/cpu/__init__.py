@@ -12,28 +12,79 @@ from typing import Any
 
 import numpy as np
 
+from undertow.kernels.cpu.activation import activate, activate_backward, broken_line, broken_line_backward, knows
 from undertow.kernels.cpu.convolution import conv2d, conv2d_backward_data, conv2d_backward_weights
+from undertow.kernels.cpu.normalization import (
+    batch_norm,
+    batch_norm_backward,
+    batch_norm_inference,
+    batch_norm_inference_backward,
+)
+from undertow.kernels.cpu.pooling import (
+    downsample2d,
+    downsample2d_backward,
+    pool2d,
+    pool2d_backward,
+    upsample2d,
+    upsample2d_backward,
+)
 from undertow.kernels.cpu.threads import get_threads, set_threads
 
 if find_spec("numba") is None:
     raise ImportError("the package 'numba' is not installed")
 
-_FLOAT32 = np.dtype(np.float32)
-_OFFERED = frozenset({"conv2d", "conv2d_backward_data", "conv2d_backward_weights"})
+_IMAGES = frozenset(
+    {
+        "conv2d",
+        "conv2d_backward_data",
+        "conv2d_backward_weights",
+        "pool2d",
+        "pool2d_backward",
+        "upsample2d",
+        "upsample2d_backward",
+        "downsample2d",
+        "downsample2d_backward",
+    }
+)
+_NORMS = frozenset({"batch_norm", "batch_norm_backward", "batch_norm_inference", "batch_norm_inference_backward"})
+_LINES = frozenset({"broken_line", "broken_line_backward"})
 
 
 def supports(name: str, *args: Any) -> bool:
-    """Whether this package has kernel `name` for these arguments: float32 arrays that are not empty."""
-    return name in _OFFERED and all(
-        arg.dtype == _FLOAT32 and arg.size > 0 for arg in args if isinstance(arg, np.ndarray)
-    )
+    """Whether kernel `name` can serve these arguments: float32 arrays, not empty, of a shape it knows."""
+    arrays = [arg for arg in args if isinstance(arg, np.ndarray)]
+    if not arrays or any(a.size == 0 or (a.dtype != np.float32 and a.dtype.kind != "i") for a in arrays):
+        return False
+    if name in _IMAGES:
+        return arrays[0].ndim == 4
+    if name in _NORMS:
+        return arrays[0].ndim in (2, 4)
+    if name == "activate":
+        return knows(args[1])
+    if name == "activate_backward":
+        return knows(args[2], bool(args[3]) if len(args) > 3 else False)
+    return name in _LINES
 
 
 __all__ = [
+    "activate",
+    "activate_backward",
+    "batch_norm",
+    "batch_norm_backward",
+    "batch_norm_inference",
+    "batch_norm_inference_backward",
+    "broken_line",
+    "broken_line_backward",
     "conv2d",
     "conv2d_backward_data",
     "conv2d_backward_weights",
+    "downsample2d",
+    "downsample2d_backward",
     "get_threads",
+    "pool2d",
+    "pool2d_backward",
     "set_threads",
     "supports",
+    "upsample2d",
+    "upsample2d_backward",
 ]

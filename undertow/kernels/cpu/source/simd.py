@@ -300,3 +300,52 @@ def copy8(typingctx, source, target_):
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), codegen
+
+
+# ---- integers in the lanes, for indexes and exponents ------------------------------------------------
+_INTS = ir.VectorType(I32, LANES)
+
+
+@intrinsic
+def splat_int(typingctx, n):
+    """A vector whose lanes hold the bits of the int32 n."""
+
+    def codegen(context, builder, sig, args):
+        return splat_value(builder, builder.bitcast(builder.trunc(args[0], I32), FLOAT))
+
+    return vector(types.int64), codegen
+
+
+@intrinsic
+def where_same_bits(typingctx, x, y, a, b):
+    """Per lane: a where x and y have the same bits, else b."""
+
+    def codegen(context, builder, sig, args):
+        x, y = (builder.bitcast(v, _INTS) for v in args[:2])
+        return builder.select(builder.icmp_signed("==", x, y), args[2], args[3])
+
+    return vector(vector, vector, vector, vector), codegen
+
+
+@intrinsic
+def where_wins(typingctx, x, y, a, b):
+    """Per lane: a where x is larger than y or a NaN while y is none, else b."""
+
+    def codegen(context, builder, sig, args):
+        x, y, a, b = args
+        wins = builder.and_(builder.fcmp_unordered(">", x, y), builder.fcmp_ordered("ord", y, y))
+        return builder.select(wins, a, b)
+
+    return vector(vector, vector, vector, vector), codegen
+
+
+@intrinsic
+def power_of_two(typingctx, t):
+    """2^n from t = n + 1.5 * 2^23, n a whole number from -126 to 127: n stands in the low bits of t."""
+
+    def codegen(context, builder, sig, args):
+        bits = builder.shl(builder.bitcast(args[0], _INTS), ir.Constant(_INTS, [23] * LANES))
+        bits = builder.add(bits, ir.Constant(_INTS, [127 << 23] * LANES))
+        return builder.bitcast(bits, VECTOR)
+
+    return vector(vector), codegen

@@ -1,0 +1,86 @@
+"""Pooling and resampling, all threads."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from undertow.kernels.cpu.library import Kernels
+from undertow.kernels.cpu.raw.tensor import Tensor
+from undertow.kernels.cpu.threads import team
+
+_pooling = Kernels("pooling")
+
+
+class Pool(NamedTuple):
+    """Window, stride (vertical, horizontal) and where the first window starts: (-top, -left)."""
+
+    kh: int
+    kw: int
+    sy: int
+    sx: int
+    top: int
+    left: int
+
+
+def max_forward(x: Tensor, y: Tensor, indexes: int, pool: Pool) -> None:
+    """indexes: address of int32 [N][Ho][Wo][C] for the winners, or 0."""
+    team().run(
+        y.n * y.h,
+        lambda t, a, b: _pooling.max_forward(
+            x.address, x.stride, x.h, x.w, y.address, y.stride, indexes, y.h, y.w, *pool, x.c, a, b
+        ),
+    )
+
+
+def max_backward(gy: Tensor, indexes: int, gx: Tensor, pool: Pool, *, accumulate: bool = False) -> None:
+    """gx = gradient of the input, or gx += it."""
+    team().run(
+        gx.n * gx.h,
+        lambda t, a, b: _pooling.max_backward(
+            gy.address, gy.stride, indexes, gy.h, gy.w, gx.address, gx.stride, gx.h, gx.w, *pool, gx.c, a, b,
+            accumulate,
+        ),
+    )  # fmt: skip
+
+
+def average_forward(x: Tensor, y: Tensor, cells_y: int, cells_x: int, pool: Pool) -> None:
+    """cells_y, cells_x: addresses of float32 tables; a window's sum is divided by their product."""
+    team().run(
+        y.n * y.h,
+        lambda t, a, b: _pooling.average_forward(
+            x.address, x.stride, x.h, x.w, y.address, y.stride, y.h, y.w, cells_y, cells_x, *pool, x.c, a, b
+        ),
+    )
+
+
+def average_backward(
+    gy: Tensor, gx: Tensor, cells_y: int, cells_x: int, pool: Pool, *, accumulate: bool = False
+) -> None:
+    """gx = gradient of the input, or gx += it."""
+    team().run(
+        gx.n * gx.h,
+        lambda t, a, b: _pooling.average_backward(
+            gy.address, gy.stride, gy.h, gy.w, gx.address, gx.stride, gx.h, gx.w, cells_y, cells_x, *pool, gx.c, a,
+            b, accumulate,
+        ),
+    )  # fmt: skip
+
+
+def replicate(x: Tensor, y: Tensor, fy: int, fx: int, scale: float, *, accumulate: bool = False) -> None:
+    """Every pixel of x, times scale, to an fy x fx block of y."""
+    team().run(
+        x.n * x.h,
+        lambda t, a, b: _pooling.replicate(
+            x.address, x.stride, x.h, x.w, y.address, y.stride, fy, fx, scale, x.c, a, b, accumulate
+        ),
+    )
+
+
+def block_sum(x: Tensor, y: Tensor, fy: int, fx: int, scale: float, *, accumulate: bool = False) -> None:
+    """The sum of every fy x fx block of x, times scale, to a pixel of y."""
+    team().run(
+        y.n * y.h,
+        lambda t, a, b: _pooling.block_sum(
+            x.address, x.stride, y.h, y.w, y.address, y.stride, fy, fx, scale, y.c, a, b, accumulate
+        ),
+    )
