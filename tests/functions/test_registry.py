@@ -95,16 +95,23 @@ def test_gradient_claim_is_what_the_class_offers(operation: Operation) -> None:
     assert own_graph == (operation.gradient == "twice")
     if operation.gradient == "none":
         assert not own_array
-    if operation.gradient == "once":
+    if operation.gradient in ("once", "estimate"):
         assert own_array
 
 
-@over("once")
+@over("once", "estimate")
 def test_once_differentiable_refuses_a_graph(operation: Operation) -> None:
     sample = _samples(operation)[0]
     y = _run(sample, sample.args)[0]
     with pytest.raises(ut.UndertowError, match="cannot be differentiated twice"):
         y.backward(create_graph=True)
+
+
+@over("estimate")
+def test_estimate_is_not_the_derivative(operation: Operation) -> None:
+    sample = _samples(operation)[0]
+    with pytest.raises(ut.GradientCheckError):
+        ut.check_gradients(sample.call, sample.args)
 
 
 @over("none")

@@ -14,7 +14,7 @@ import numpy as np
 
 from undertow.core.function import Function
 
-Gradient = Literal["none", "once", "twice"]
+Gradient = Literal["none", "estimate", "once", "twice"]
 FunctionClass = TypeVar("FunctionClass", bound=type[Function])
 
 
@@ -58,7 +58,8 @@ def register(
 ) -> Callable[[FunctionClass], FunctionClass]:
     """Class decorator that enters a Function into the registry.
 
-    name: the operation's public name. gradient: "none", "once" or "twice" differentiable.
+    name: the operation's public name. gradient: "none", "once" or "twice" differentiable, or "estimate": it hands
+    something back that is not the derivative, on purpose (straight-through estimates, masks).
     forward, backward: the formulas in symbols, e.g. "y = sin x" and "gx = gy cos x".
     samples: from a random generator, calls that show the operation's variants (shapes, options, broadcasting).
     """

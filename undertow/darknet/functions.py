@@ -39,11 +39,11 @@ def tap(x: Operand) -> Variable:
 
 
 def _mask_samples(rng: np.random.Generator) -> list[Sample]:
-    # Its gradient is not the derivative of its forward; what a mask of ones leaves is.
-    return [Sample((rng.standard_normal((2, 3)),), lambda x: mask_gradient(x, np.ones((1, 3))), lambda x: x)]
+    mask = np.array([[1.0, 0.0, 1.0]])
+    return [Sample((rng.standard_normal((2, 3)),), lambda x: mask_gradient(x, mask), lambda x: x)]
 
 
-@register("mask_gradient", gradient="once", forward="y = x", backward="gx = gy mask", samples=_mask_samples)
+@register("mask_gradient", gradient="estimate", forward="y = x", backward="gx = gy mask", samples=_mask_samples)
 class MaskGradient(Function):
     """x forward; backward only where the mask is 1."""
 
@@ -113,14 +113,23 @@ def shortcut_sum(x: Operand, source: Operand, alpha: float, beta: float, alpha_e
 
 
 def _xnor_samples(rng: np.random.Generator) -> list[Sample]:
-    return [Sample((), lambda: None, note="a straight-through estimate has no derivative to compare with")][:0]
+    arrays = rng.standard_normal((2, 3, 4, 4)), rng.standard_normal((2, 3, 3, 3))
+    geometry = ConvGeometry(pad=(1, 1, 1, 1))
+
+    def expected(x: Array, w: Array) -> Array:
+        signs = np.pad(np.sign(x), ((0, 0), (0, 0), (1, 1), (1, 1)))
+        windows = np.lib.stride_tricks.sliding_window_view(signs, (3, 3), (2, 3))
+        scaled = np.sign(w) * np.abs(w).mean((1, 2, 3), keepdims=True)
+        return np.einsum("ncpquv,fcuv->nfpq", windows, scaled)
+
+    return [Sample(arrays, lambda x, w: xnor_conv2d(x, w, geometry), expected)]
 
 
 @register(
     "xnor_conv2d",
-    gradient="once",
+    gradient="estimate",
     forward="y = conv2d(sign(x), s sign(w)), s = mean |w| of each filter, sign(0) = -1",
-    backward="gx, gw as if y were conv2d(x, w): the straight-through estimate",
+    backward="gx, gw = those of y = conv2d(x, w): the straight-through estimate",
     samples=_xnor_samples,
 )
 class XnorConv2d(Function):
