@@ -1,0 +1,111 @@
+"""The team of threads."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import numpy as np
+import pytest
+
+from undertow.errors import UndertowError
+from undertow.kernels import cpu
+from undertow.kernels.cpu import threads
+from undertow.kernels.cpu.threads import Team
+from undertow.kernels.geometry import ConvGeometry
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("total", [0, 1, 2, 4, 17])
+def test_ranges_cover_everything_once(size, total):
+    team = Team(size)
+    seen: list[tuple[int, int, int]] = []
+    team.run(total, lambda thread, low, high: seen.append((thread, low, high)))
+    team.close()
+    assert sorted(i for _, low, high in seen for i in range(low, high)) == list(range(total))
+    assert len({thread for thread, _, _ in seen}) == len(seen) <= size
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_errors_reach_the_caller_and_the_team_lives_on(failing):
+    team = Team(2)
+
+    def task(thread: int, low: int, high: int) -> None:
+        if thread == failing:
+            raise ValueError("broken")
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match="broken"):
+            team.run(2, task)
+    done = []
+    team.run(2, lambda thread, low, high: done.append(thread))
+    assert sorted(done) == [0, 1]
+    team.close()
+
+
+def test_number_of_threads(monkeypatch):
+    monkeypatch.delenv("UNDERTOW_THREADS", raising=False)
+    cpu.set_threads(None)
+    assert cpu.get_threads() == threads.available()
+    monkeypatch.setenv("UNDERTOW_THREADS", "3")
+    assert cpu.get_threads() == 3
+    cpu.set_threads(2)
+    assert cpu.get_threads() == 2
+    assert threads.team().size == 2
+    cpu.set_threads(None)
+    monkeypatch.setenv("UNDERTOW_THREADS", "many")
+    with pytest.raises(UndertowError, match="UNDERTOW_THREADS"):
+        cpu.get_threads()
+    with pytest.raises(UndertowError, match="at least one"):
+        cpu.set_threads(0)
+
+
+def test_no_more_threads_than_asked_for():
+    def members() -> set[str]:
+        return {t.name for t in threading.enumerate() if t.name.startswith("undertow-")}
+
+    cpu.set_threads(1)
+    cpu.set_threads(3)
+    try:
+        x = np.ones((4, 16, 64, 64), np.float32)
+        cpu.activate(x, "relu")
+        assert members() == {"undertow-1", "undertow-2"}
+    finally:
+        cpu.set_threads(None)
+
+
+def test_several_callers_at_once(rng):
+    """Python threads that call kernels take turns and get their own results."""
+    cpu.set_threads(2)
+    geometry = ConvGeometry(pad=(1, 1, 1, 1))
+    xs = [rng.standard_normal((1, 16, 40, 40)).astype(np.float32) for _ in range(4)]
+    w = rng.standard_normal((32, 16, 3, 3)).astype(np.float32)
+    expected = [cpu.conv2d(x, w, None, geometry) for x in xs]
+    wrong: list[int] = []
+
+    def work(i: int) -> None:
+        for _ in range(10):
+            if not np.array_equal(cpu.conv2d(xs[i], w, None, geometry), expected[i]):
+                wrong.append(i)
+
+    workers = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    cpu.set_threads(None)
+    assert wrong == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_has_its_own_team():
+    cpu.set_threads(2)
+    x = np.ones((1, 16, 64, 64), np.float32)
+    cpu.activate(x, "relu")
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if np.array_equal(cpu.activate(x, "relu"), x) else 1)
+    _, status = os.waitpid(child, 0)
+    cpu.set_threads(None)
+    assert os.waitstatus_to_exitcode(status) == 0
