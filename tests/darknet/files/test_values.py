@@ -43,8 +43,8 @@ def section(value: str, **options: bool) -> Section:
 
 @given(text=_NUMBERISH)
 def test_integers_as_atoi_reads_them(libc: ctypes.CDLL, text: str) -> None:
+    text = text[:9]  # longer ones may leave 32 bits, which atoi does not define
     expected = libc.atoi(text.encode())
-    assume(abs(expected) < 2**31 - 1)
     read = section(text, original=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
