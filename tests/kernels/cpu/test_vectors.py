@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 @pytest.mark.skipif(target.target().lanes == 8, reason="this processor has one vector width only")
 def test_all_kernels_with_vectors_of_eight():
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not random"]
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", "not random"]
         + [str(HERE / f"test_{name}.py") for name in ("convolution", "pooling", "batchnorm", "activation")],
         env={**os.environ, "UNDERTOW_VECTOR": "8"},
         cwd=HERE.parents[2],
