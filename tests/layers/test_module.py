@@ -179,13 +179,13 @@ def test_repr_shows_the_tree_with_shapes() -> None:
     assert repr(net) == "\n".join(
         [
             "Sequential()",
-            "  0: Scale(2)  weight (2,), seen (), average (2,)",
+            "  0: Scale(2)  weight (2,), average (2,)",
             "  1: double",
         ]
     )
     lines = repr(Net()).splitlines()
     assert lines[0] == "Net()  bias (2,)"
-    assert lines[2:4] == ["  rest: ModuleList()", "    0: Scale(2)  weight (2,), seen (), average (2,)"]
+    assert lines[2:4] == ["  rest: ModuleList()", "    0: Scale(2)  weight (2,), average (2,)"]
 
 
 def test_the_base_has_no_forward() -> None:

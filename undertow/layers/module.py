@@ -67,16 +67,22 @@ class Module:
         """All parameters, here and below."""
         return (parameter for _, parameter in self.named_parameters())
 
-    def register_buffer(self, name: str, value: np.ndarray) -> None:
-        """Set the attribute `name` to an array that is saved and loaded, but not learned."""
+    def register_buffer(self, name: str, value: np.ndarray | None) -> None:
+        """Set the attribute `name` to an array that is saved and loaded, but not learned (None: to be made later)."""
         vars(self).setdefault("_buffer_names", []).append(name)
         setattr(self, name, value)
 
     def named_buffers(self) -> Iterator[tuple[str, np.ndarray]]:
-        """All buffers, here and below, with their names."""
+        """All buffers, here and below, with their names; without those that wait for their first input."""
+        for full_name, module, name in self._buffer_places():
+            if getattr(module, name) is not None:
+                yield full_name, getattr(module, name)
+
+    def _buffer_places(self) -> Iterator[tuple[str, Module, str]]:
+        """For every buffer its full name, the module that has it, and the attribute."""
         for prefix, module in self.named_modules():
             for name in vars(module).get("_buffer_names", ()):
-                yield _joined(prefix, name), getattr(module, name)
+                yield _joined(prefix, name), module, name
 
     def parameter_count(self) -> int:
         """Number of learned values; parameters that wait for their first input count 0."""
@@ -94,10 +100,10 @@ class Module:
         kind = np.dtype(dtype)
         for _, module in self.named_modules():
             module.dtype = kind
-            for name in vars(module).get("_buffer_names", ()):
-                value = getattr(module, name)
-                if value.dtype.kind == "f":
-                    setattr(module, name, value.astype(kind))
+        for _, module, name in self._buffer_places():
+            value = getattr(module, name)
+            if value is not None and value.dtype.kind == "f":
+                setattr(module, name, value.astype(kind))
         for parameter in self.parameters():
             parameter.clear_grad()
             if parameter.data is not None:
@@ -109,15 +115,19 @@ class Module:
 
         Raises UndertowError when a parameter still waits for its first input.
         """
-        found: dict[str, np.ndarray] = {}
-        for name, parameter in self.named_parameters():
-            if parameter.data is None:
+        found = self._arrays()
+        for name, array in found.items():
+            if array is None:
                 raise UndertowError(
-                    f"the parameter '{name}' has no values yet", remedy="give the layer its in_size, or run it once"
+                    f"'{name}' has no values yet", remedy="give its layer the input size, or run it once"
                 )
-            found[name] = parameter.data
-        found.update(self.named_buffers())
-        return {name: array.copy() for name, array in found.items()} if copy else found
+        return {name: array.copy() if copy else array for name, array in found.items()}
+
+    def _arrays(self) -> dict[str, Any]:
+        """All parameters and buffers by name, None for those that wait for their first input."""
+        arrays = {name: parameter.data for name, parameter in self.named_parameters()}
+        arrays.update({full_name: getattr(module, name) for full_name, module, name in self._buffer_places()})
+        return arrays
 
     def load_state(self, state: Mapping[str, np.ndarray], strict: bool = True) -> None:
         """Write values into parameters and buffers, in place; nothing is written when something does not fit.
@@ -125,23 +135,29 @@ class Module:
         strict=False takes what both sides have and warns about the rest.
         Raises UndertowError naming what is missing and what the module does not have, ShapeError for shapes.
         """
-        parameters, buffers = dict(self.named_parameters()), dict(self.named_buffers())
-        known = [*parameters, *buffers]
-        missing = [name for name in known if name not in state]
-        surplus = [name for name in state if name not in parameters and name not in buffers]
+        targets = self._arrays()
+        missing = [name for name in targets if name not in state]
+        surplus = [name for name in state if name not in targets]
         if missing or surplus:
             message = _misfit(type(self).__name__, missing, surplus)
             if strict:
                 raise UndertowError(message, remedy="load a state of the same model, or pass strict=False")
             warnings.warn(message, UndertowWarning, stacklevel=2)
-        usable = {name: np.asarray(state[name]) for name in known if name in state}
-        targets = {**{name: p.data for name, p in parameters.items()}, **buffers}
+        usable = {name: np.asarray(state[name]) for name in targets if name in state}
         _check_arrays(usable, targets)
         for name, array in usable.items():
-            if targets[name] is None:
-                parameters[name].data = array.astype(self.dtype)
-            else:
+            if targets[name] is not None:
                 targets[name][...] = array
+        self._take_first({name: array for name, array in usable.items() if targets[name] is None})
+
+    def _take_first(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Give values to parameters and buffers that were still waiting for their first input."""
+        for name, parameter in self.named_parameters():
+            if name in arrays:
+                parameter.data = arrays[name].astype(self.dtype)
+        for full_name, module, name in self._buffer_places():
+            if full_name in arrays:
+                setattr(module, name, arrays[full_name].astype(self.dtype))
 
     # --- how it looks -----------------------------------------------------------------------------------
 
@@ -169,7 +185,11 @@ class Module:
             for name, value in vars(self).items()
             if isinstance(value, Parameter)
         ]
-        shapes += [f"{name} {getattr(self, name).shape}" for name in vars(self).get("_buffer_names", ())]
+        shapes += [
+            f"{name} {getattr(self, name).shape}"
+            for name in vars(self).get("_buffer_names", ())
+            if np.ndim(getattr(self, name))
+        ]
         return "  " + ", ".join(shapes) if shapes else ""
 
 
