@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from undertow.core.modes import is_training, no_grad, test_mode, train_mode
 from undertow.core.variable import Parameter, Variable
-from undertow.darknet.boxes import Candidates
+from undertow.darknet.boxes import Candidates, Detection
 from undertow.darknet.cfg import Config
 from undertow.darknet.decode import get_network_boxes
 from undertow.darknet.dialect import EXACT, Dialect
@@ -33,6 +33,7 @@ class Network:
     seen: samples seen in training. cost: of the last pass, the mean over the layers that have one.
     keep_deltas: keep intermediate gradients, so that `layers[i].delta` can be read after `backward` (takes memory).
     loss: of the last training pass, a Variable: the scalar whose gradient `backward` computes.
+    names: of the classes, for `detect`.
 
     Raises FormatError or ShapeError, with file and line, for a cfg that does not make a network.
     """
@@ -55,6 +56,7 @@ class Network:
         self.loss: Variable | None = None
         self.input: Array | None = None
         self.truth: Array | None = None
+        self.names: Sequence[str] = ()
         self._input_variable: Variable | None = None
         self.policy = learning_rate_policy(self.options)
         self.optimizer = self._make_optimizer()
@@ -228,6 +230,14 @@ class Network:
     def save_weights(self, path: str | os.PathLike[str], *, cutoff: int | None = None) -> None:
         """Write a .weights file that Darknet loads; beside `path`, then renamed."""
         write_weights(path, self.shapes, self._array, seen=self.seen, cutoff=cutoff)
+
+    def detect(
+        self, image: str | os.PathLike[str] | Array, threshold: float = 0.5, nms: float = 0.45
+    ) -> list[Detection]:
+        """What is found in one picture, a path or an array; see `undertow.darknet.detector.detect`."""
+        from undertow.darknet.detector import detect
+
+        return detect(self, image, threshold, nms)
 
     def candidates(
         self, image_size: tuple[int, int], threshold: float, *, relative: bool = True, index: int = 0

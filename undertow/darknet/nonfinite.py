@@ -37,7 +37,7 @@ def check_cost(net: Network) -> None:
     for layer in net.layers:
         for name, array in _forward_arrays(layer):
             if not is_finite(array):
-                raise NonFiniteError(f"{name} ({layer.type}) holds {_describe(array)}", layer=layer.index, remedy=_REMEDY)
+                raise _ruined(layer, name, array)
     raise NonFiniteError(f"the cost is {net.cost}, although all outputs are finite", remedy=_REMEDY)
 
 
@@ -46,7 +46,7 @@ def check_updates(net: Network) -> None:
     for layer in reversed(net.layers):
         for name, array in layer.updates.items():
             if not is_finite(array):
-                raise NonFiniteError(f"{name} ({layer.type}) holds {_describe(array)}", layer=layer.index, remedy=_REMEDY)
+                raise _ruined(layer, name, array)
 
 
 def check_parameters(net: Network) -> None:
@@ -54,13 +54,17 @@ def check_parameters(net: Network) -> None:
     for layer in net.layers:
         for name, array in layer.arrays().items():
             if not is_finite(array):
-                raise NonFiniteError(f"{name} ({layer.type}) holds {_describe(array)}", layer=layer.index, remedy=_REMEDY)
+                raise _ruined(layer, name, array)
 
 
 def _forward_arrays(layer: Layer) -> Iterator[tuple[str, Array]]:
     """What the layer computed with, then what it computed."""
     yield from layer.arrays().items()
     yield "output", layer.output
+
+
+def _ruined(layer: Layer, name: str, array: Array) -> NonFiniteError:
+    return NonFiniteError(f"{name} ({layer.type}) holds {_describe(array)}", layer=layer.index, remedy=_REMEDY)
 
 
 def _describe(array: Array) -> str:

@@ -1,0 +1,193 @@
+"""The flow of the C program's train_detector: what is computed, printed and saved, and when."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.darknet.training.scenes import Scene
+from tests.darknet.training.test_checkpoint import Recorder
+from undertow.darknet import Network, TrainOptions, load, train, training
+from undertow.darknet.evaluate import Evaluation
+from undertow.darknet.trainer import TrainingWatcher, train_step
+from undertow.errors import FormatError, NonFiniteError, UndertowError
+
+
+class Files(TrainingWatcher):
+    def __init__(self) -> None:
+        self.saved_files: list[str] = []
+        self.maps: list[tuple[int, float]] = []
+
+    def saved(self, path: Path) -> None:
+        self.saved_files.append(path.name)
+
+    def validated(self, number: int, evaluation: Evaluation, best: bool) -> None:
+        self.maps.append((number, evaluation.mean_average_precision))
+
+
+def nothing(net: Network, images: np.ndarray, truth: np.ndarray) -> float:
+    """A pass that only counts."""
+    net.seen += net.batch
+    return 1.0
+
+
+def test_losses_are_those_of_the_passes_by_hand(scene: Scene) -> None:
+    recorder = Recorder()
+    made = training(scene.data, scene.cfg, options=TrainOptions(seed=2), watcher=recorder)
+    made.run()
+    net = load(scene.cfg, seed=2)
+    average = -1.0
+    for number, told in enumerate(recorder.iterations):
+        costs = []
+        for first in (number * 4, number * 4 + 2):
+            samples = [made.pictures.sample(first + i, (32, 32)) for i in range(2)]
+            costs.append(net.train_datum(np.stack([s.image for s in samples]), np.stack([s.truth for s in samples])))
+        loss = sum(costs) / (2 * net.batch)
+        average = 0.9 * (loss if average < 0 else average) + 0.1 * loss
+        assert (told.number, told.loss, told.rate) == (number + 1, loss, net.learning_rate)
+        assert told.average == pytest.approx(average, rel=1e-12)
+        assert told.images == (number + 1) * 4
+    assert net.batch_number == 6
+    assert [told.rate for told in recorder.iterations[:4]] == [0.01 * (i / 4) ** 4 for i in (1, 2, 3)] + [0.01]
+
+
+def test_the_loss_falls(scene: Scene) -> None:
+    scene.write_cfg(max_batches=60, rate=0.005)
+    recorder = Recorder()
+    training(scene.data, scene.cfg, watcher=recorder).run()
+    losses = [told.loss for told in recorder.iterations]
+    assert np.mean(losses[-10:]) < 0.5 * np.mean(losses[:10])
+
+
+@pytest.mark.parametrize(
+    ("save_every", "weights"),
+    [
+        (None, [*range(100, 1000, 100), 10000, 20000]),
+        (7000, [7000, 14000]),
+    ],
+)
+def test_files_are_saved_when_the_original_saves_them(
+    scene: Scene, save_every: int | None, weights: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.write_cfg(max_batches=20050, batch=1, subdivisions=1)
+    files = Files()
+    made = training(scene.data, scene.cfg, options=TrainOptions(save_every=save_every), watcher=files)
+    made._step = nothing
+    monkeypatch.setattr(made, "_samples", lambda: Endless())
+    monkeypatch.setattr("undertow.darknet.trainer.save_checkpoint", lambda *arguments: None)
+    monkeypatch.setattr(made.net, "save_weights", lambda path: None)
+    made.run()
+    backups = [name for name in files.saved_files if name == "tiny.backup"]
+    assert len(backups) == 201  # every 100, and the last state
+    numbered = [name for name in files.saved_files if name not in ("tiny.backup", "tiny_final.weights")]
+    assert numbered == [f"tiny_{number}.weights" for number in weights]
+    assert files.saved_files[-1] == "tiny_final.weights"
+
+
+class Endless:
+    """Samples without pictures."""
+
+    def __next__(self) -> Any:
+        class Empty:
+            image, truth, path = np.zeros(1), np.zeros(1), ""
+
+        return Empty
+
+    def __enter__(self) -> Endless:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+def test_validation_measures_saves_the_best_and_goes_on_bit_for_bit(scene: Scene) -> None:
+    plain = training(scene.data, scene.cfg)
+    plain.run()
+    files = Files()
+    made = training(scene.data, scene.cfg, options=TrainOptions(validate=True, validate_every=2), watcher=files)
+    result = made.run()
+    assert [number for number, _ in files.maps] == [2, 4, 6]
+    assert result.best_map == max(value for _, value in files.maps)
+    assert "tiny_best.weights" in files.saved_files
+    for a, b in zip(plain.net.parameters(), made.net.parameters(), strict=True):
+        np.testing.assert_array_equal(a.data, b.data)
+
+
+def test_validation_comes_every_four_rounds_but_not_before_burn_in(scene: Scene) -> None:
+    scene.write_cfg(max_batches=1000)
+    made = training(scene.data, scene.cfg, options=TrainOptions(validate=True))
+    assert made._next_validation() == 100
+    made.progress.map_iteration = 100
+    made.pictures.paths = made.pictures.paths * 50  # 300 pictures, 4 per iteration
+    assert made._next_validation() == 400
+
+
+def test_a_value_that_is_not_finite_names_layer_array_iteration_and_pictures(scene: Scene) -> None:
+    def ruin(net: Network, images: np.ndarray, truth: np.ndarray) -> float:
+        if net.batch_number == 3:
+            net.layers[1].weights[2] = np.nan
+        return train_step(net, images, truth)
+
+    made = training(scene.data, scene.cfg)
+    made._step = ruin
+    scene.backup.parent.mkdir()
+    made.save_backup()
+    kept = scene.backup.read_bytes()
+    with pytest.raises(NonFiniteError) as caught:
+        made.run()
+    message = str(caught.value)
+    assert "layer 1: in iteration 4: weights (convolutional) holds 54 of 432 values that are not finite" in message
+    assert "images/" in message
+    assert "last good state" in message
+    assert scene.backup.read_bytes() == kept
+
+
+def test_ruined_parameters_never_replace_a_good_backup(scene: Scene) -> None:
+    made = training(scene.data, scene.cfg)
+    scene.backup.parent.mkdir()
+    made.save_backup()
+    kept = scene.backup.read_bytes()
+    made.net.layers[0].rolling_mean[0] = np.inf
+    made.net.seen += 4
+    with pytest.raises(NonFiniteError, match=r"layer 0: rolling_mean"):
+        made.save_backup()
+    assert scene.backup.read_bytes() == kept
+
+
+def test_gradients_that_overflow_stop_before_the_update(scene: Scene) -> None:
+    made = training(scene.data, scene.cfg)
+    made.net.layers[1].weight_updates[0, 0, 0, 0] = np.inf
+    before = made.net.layers[0].weights.copy()
+    with pytest.raises(NonFiniteError, match=r"layer 1: .*weight_updates"):
+        made.run()
+    np.testing.assert_array_equal(made.net.layers[0].weights, before)
+
+
+def test_nothing_left_to_train_is_said(scene: Scene) -> None:
+    final = train(scene.data, scene.cfg).weights
+    with pytest.raises(UndertowError, match=r"iteration 6, and max_batches is 6.*-clear"):
+        training(scene.data, scene.cfg, final)
+    training(scene.data, scene.cfg, final, TrainOptions(clear=True))
+
+
+def test_a_cfg_without_max_batches_or_without_a_head(scene: Scene) -> None:
+    scene.write_cfg(max_batches=0)
+    with pytest.raises(FormatError, match=r"tiny\.cfg:1: max_batches is missing or 0"):
+        training(scene.data, scene.cfg)
+    text = scene.cfg.read_text()
+    scene.cfg.write_text(text[: text.index("[yolo]")])
+    with pytest.raises(FormatError, match=r"no \[yolo\] layer"):
+        training(scene.data, scene.cfg)
+
+
+def test_unreadable_pictures_are_told_once_each(scene: Scene) -> None:
+    scene.image(3).write_bytes(b"nothing")
+    scene.write_cfg(max_batches=12)
+    recorder = Recorder()
+    made = training(scene.data, scene.cfg, watcher=recorder)
+    result = made.run()
+    assert result.skipped == 1
+    assert len([note for note in recorder.notes if "3.png" in note and "skipped" in note]) == 1

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tests.darknet.training.scenes import Scene
+from undertow.darknet import TrainOptions, chart, training
+from undertow.darknet.chart import Chart, draw_chart
+from undertow.darknet.trainlog import LOSS_COLUMNS, TrainLog
+from undertow.darknet.watchers import Together
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with open(path, newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def run(scene: Scene, weights: Path | None = None, stop_after: int | None = None) -> TrainLog:
+    from tests.darknet.training.test_checkpoint import Recorder
+
+    log = TrainLog(["red", "blue"])
+    options = TrainOptions(validate=True, validate_every=2)
+    training(scene.data, scene.cfg, weights, options, watcher=Together(log, Recorder(stop_after))).run()
+    return log
+
+
+def test_a_row_for_each_iteration_and_each_validation(scene: Scene) -> None:
+    log = run(scene)
+    losses = rows(scene.folder / "backup" / "tiny_log.csv")
+    assert tuple(losses[0]) == LOSS_COLUMNS
+    assert [row["iteration"] for row in losses] == ["1", "2", "3", "4", "5", "6"]
+    assert [float(row["loss"]) for row in losses] == [row["loss"] for row in log.losses]
+    assert losses[-1]["images"] == "24"
+    maps = rows(scene.folder / "backup" / "tiny_map.csv")
+    assert [row["iteration"] for row in maps] == ["2", "4", "6"]
+    mean = (float(maps[-1]["ap red"]) + float(maps[-1]["ap blue"])) / 2
+    assert float(maps[-1]["map"]) == pytest.approx(mean)
+
+
+def test_a_run_that_goes_on_continues_the_files(scene: Scene) -> None:
+    whole = [(row["iteration"], row["loss"]) for row in run(scene).losses]
+    run(scene, stop_after=7)
+    path = scene.folder / "backup" / "tiny_log.csv"
+    with open(path, "a") as stream:
+        stream.write("4,1,1,1,1,1,16,32,32\n5,half a li")  # rows that the checkpoint does not know
+    log = run(scene, scene.backup)
+    assert [(row["iteration"], row["loss"]) for row in log.losses] == whole
+    assert len(rows(path)) == 6
+    assert [row["iteration"] for row in rows(scene.folder / "backup" / "tiny_map.csv")] == ["2", "4", "6"]
+
+
+def test_a_new_run_starts_new_files(scene: Scene) -> None:
+    run(scene)
+    run(scene, stop_after=4)
+    assert len(rows(scene.folder / "backup" / "tiny_log.csv")) == 2
+
+
+def test_the_chart_is_drawn_at_backups_and_at_the_end(scene: Scene) -> None:
+    pytest.importorskip("matplotlib")
+    log = TrainLog(["red", "blue"])
+    picture = scene.folder / "chart.png"
+    options = TrainOptions(validate=True, validate_every=3)
+    training(scene.data, scene.cfg, options=options, watcher=Together(log, Chart(log, picture, "tiny"))).run()
+    with Image.open(picture) as image:
+        assert image.size == (1200, 750)
+        colors = {color for _, color in image.convert("RGB").getcolors(1 << 20) or []}
+    for color in (chart.AVERAGE_COLOR, chart.MAP_COLOR):
+        assert tuple(bytes.fromhex(color[1:])) in colors
+
+
+def test_a_chart_of_one_iteration(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    draw_chart(tmp_path / "c.png", [{"iteration": 1.0, "loss": 5.0, "average_loss": 5.0}], [], 10)
+    assert (tmp_path / "c.png").stat().st_size > 1000

@@ -1,0 +1,201 @@
+"""From files to networks and runs: what the commands and the Python functions of the same names share."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+from undertow.darknet.cfg import read_cfg
+from undertow.darknet.datafile import DataFile, read_data
+from undertow.darknet.dataset import TrainingSet
+from undertow.darknet.dialect import EXACT, Dialect
+from undertow.darknet.evaluate import Evaluation
+from undertow.darknet.imagelist import read_image_list
+from undertow.darknet.labels import LabelReader
+from undertow.darknet.layers_loss import Yolo
+from undertow.darknet.names import read_names
+from undertow.darknet.network import Network
+from undertow.darknet.trainer import (
+    Output,
+    Trainer,
+    TrainingWatcher,
+    TrainOptions,
+    TrainResult,
+    Validator,
+    check_length,
+    detection_head,
+)
+from undertow.darknet.validation import Tick, ValidationSet
+from undertow.data.augment import Colours, DetectionOptions
+from undertow.errors import FormatError, UndertowWarning
+
+PathLike = str | os.PathLike[str]
+
+
+def load(
+    cfg: PathLike,
+    weights: PathLike | None = None,
+    *,
+    names: PathLike | Sequence[str] | None = None,
+    dialect: Dialect | None = None,
+    seed: int = 0,
+    strict: bool = False,
+) -> Network:
+    """The network of a cfg, with the parameters of a .weights file.
+
+    names: of the classes, as a list or a .names file; detections carry them. dialect: see `DIALECTS`; chosen from the
+    file unless given. seed: of the parameters that no file gives. strict: oddities are errors.
+    Raises FormatError, with file and line or byte, for files that cannot be used.
+    """
+    config = read_cfg(cfg, strict)
+    net = Network(config, dialect or EXACT, seed=seed)
+    if weights is not None:
+        net.load_weights(weights, strict=strict)
+    if isinstance(names, (str, os.PathLike)):
+        heads = [layer for layer in net.layers if isinstance(layer, Yolo)]
+        names = read_names(names, heads[-1].classes if heads else None, strict)
+    net.names = tuple(names or ())
+    return net
+
+
+def training(
+    data: PathLike,
+    cfg: PathLike,
+    weights: PathLike | None = None,
+    options: TrainOptions | None = None,
+    *,
+    dialect: Dialect | None = None,
+    watcher: TrainingWatcher | None = None,
+    strict: bool = False,
+) -> Trainer:
+    """A Trainer for the pictures of a .data file, ready to `run`.
+
+    weights: parameters to begin with; the momentum that stands beside a NAME.backup is taken too. watcher: is told
+    what happens. Weights go to the folder of backup= (made when missing), named after the cfg.
+    Raises FormatError for files that cannot be used, UndertowError when these weights have nothing left to learn.
+    """
+    options, watcher = options or TrainOptions(), watcher or TrainingWatcher()
+    source = read_data(data, strict)
+    net = load(cfg, dialect=dialect, seed=options.seed, strict=strict)
+    head = detection_head(net)
+    if weights is not None:
+        for line in net.load_weights(weights, strict=strict).report:
+            watcher.note(line)
+    if options.clear:
+        net.seen = 0
+    check_length(net)
+    net.names = class_names(source, head, required=False)
+    pictures = _training_set(source, net, head, options.seed, strict)
+    validator = _validator(source, net) if options.validate else None
+    for note in (*source.notes, *_findings(pictures)):
+        watcher.note(note)
+    trainer = Trainer(net, pictures, _output(source, cfg), options, validator=validator, watcher=watcher)
+    if weights is not None and not options.clear:
+        trainer.resume(weights)
+    return trainer
+
+
+def train(
+    data: PathLike,
+    cfg: PathLike,
+    weights: PathLike | None = None,
+    options: TrainOptions | None = None,
+    *,
+    dialect: Dialect | None = None,
+    watcher: TrainingWatcher | None = None,
+    strict: bool = False,
+) -> TrainResult:
+    """Train a detector up to max_batches; arguments and errors as for `training`."""
+    return training(data, cfg, weights, options, dialect=dialect, watcher=watcher, strict=strict).run()
+
+
+def validate(
+    data: PathLike,
+    cfg: PathLike,
+    weights: PathLike | None = None,
+    *,
+    dialect: Dialect | None = None,
+    iou_threshold: float = 0.5,
+    points: int = 0,
+    confidence: float = 0.25,
+    tick: Tick | None = None,
+    strict: bool = False,
+) -> Evaluation:
+    """Average precisions of a detector on the pictures of valid=; see `ValidationSet.measure`."""
+    source = read_data(data, strict)
+    net = load(cfg, weights, dialect=dialect, strict=strict)
+    pictures = validation_set(source, net)
+    return pictures.measure(net, iou_threshold=iou_threshold, points=points, confidence=confidence, tick=tick)
+
+
+def validation_set(source: DataFile, net: Network) -> ValidationSet:
+    """The pictures of valid= with their boxes, for this network."""
+    head = detection_head(net)
+    names = class_names(source, head)
+    images = source.read_images("valid")
+    for issue in images.issues:
+        warnings.warn(UndertowWarning(str(issue)), stacklevel=2)
+    return ValidationSet(images.paths, names, LabelReader(_label_classes(head), strict=source.strict))
+
+
+def class_names(source: DataFile, head: Yolo, required: bool = True) -> list[str]:
+    """The names of a .data file, one for each class of the head. Without names=: an error, or numbers."""
+    options = source.options
+    if options.classes is not None and options.classes != head.classes and head.class_map is None:
+        message = f"{source.file} says classes={options.classes}, the cfg {head.classes}; the cfg counts"
+        warnings.warn(UndertowWarning(message), stacklevel=2)
+    if not required and options.names is None and options.labels is None:
+        return [str(number) for number in range(head.classes)]
+    return source.read_names(head.classes)
+
+
+def base_name(cfg: PathLike) -> str:
+    """The file name up to its first point, as the original names its weights (basecfg)."""
+    return os.path.basename(os.fspath(cfg)).split(".")[0]
+
+
+def _training_set(source: DataFile, net: Network, head: Yolo, seed: int, strict: bool) -> TrainingSet:
+    options = net.options
+    colours = Colours(options.hue, options.saturation, options.exposure)
+    try:
+        augmentation = DetectionOptions(head.given.jitter, colours)
+    except ValueError as problem:
+        raise FormatError(str(problem), file=net.config.file, line=head.shape.line) from problem
+    return TrainingSet(
+        read_image_list(source.path("train"), strict),
+        LabelReader(_label_classes(head), (net.w, net.h), strict=strict),
+        augmentation,
+        seed=seed,
+        boxes=head.max_boxes,
+        channels=net.c,
+        strict=strict,
+    )
+
+
+def _label_classes(head: Yolo) -> int:
+    """How many classes the labels may use; a map turns them into the head's."""
+    return head.classes if head.class_map is None else len(head.class_map)
+
+
+def _validator(source: DataFile, net: Network) -> Validator:
+    pictures = validation_set(source, net)
+    return lambda net: pictures.measure(net)
+
+
+def _output(source: DataFile, cfg: PathLike) -> Output:
+    return Output(Path(source.folder("backup", "backup")), base_name(cfg))
+
+
+def _findings(pictures: TrainingSet) -> list[str]:
+    """What the lists and labels held, for the log."""
+    lines = [f"{len(pictures)} pictures to learn from; {pictures.labels.summary.lines()[0]}"]
+    lines += [line.strip() for line in pictures.labels.summary.lines()[1:]]
+    if pictures.missing:
+        lines.append(f"{len(pictures.missing)} pictures of the list are not there, the first: {pictures.missing[0]}")
+    if pictures.crowded:
+        lines.append(
+            f"{pictures.crowded} pictures hold more than the {pictures.boxes_in_truth} boxes that count (max=)"
+        )
+    return lines
