@@ -19,7 +19,7 @@ from undertow.darknet.layers_loss import Yolo
 from undertow.darknet.nonfinite import check_cost, check_updates
 from undertow.darknet.options_net import NetOptions
 from undertow.darknet.sections import build_layer
-from undertow.darknet.shapes import NetworkShapes, infer_shapes
+from undertow.darknet.shapes import NetworkShapes, check_memory, infer_shapes
 from undertow.darknet.weights import WeightsFile, read_weights, write_weights
 from undertow.errors import GraphError, ShapeError
 from undertow.optimizers import DarknetParameter, DarknetSGD, Policy
@@ -65,6 +65,7 @@ class Network:
         """Layers for the config, with fresh parameters."""
         self.config = config
         self.shapes: NetworkShapes = infer_shapes(config)
+        check_memory(self.shapes)
         self.options: NetOptions = self.shapes.net
         context = BuildContext(self.options, self.dialect, rng, self.dtype, self.shapes)
         self.layers: list[Layer] = [

@@ -17,11 +17,11 @@ from undertow.core.registry import Sample, register
 from undertow.core.variable import Operand, Variable
 from undertow.functions.compare import where
 from undertow.functions.sampling import elementwise
+from undertow.kernels import select
 from undertow.kernels.reference.activations import (
     ACTIVATIONS,
     SELU_ALPHA,
     SELU_SCALE,
-    activate,
     gradient,
     true_gradient,
 )
@@ -106,10 +106,12 @@ class DarknetActivation(Function):
         return f"DarknetActivation({self.name})"
 
     def forward(self, x: np.ndarray) -> np.ndarray:
-        return activate(x, self.name)
+        return select.activate(x, self.name)
 
     def backward(self, gy: np.ndarray) -> np.ndarray:
-        return gy * self._slopes()
+        from_output = self.rule == "darknet"
+        saved = self.output.data if from_output else self.inputs[0].data
+        return select.activate_backward(gy, saved, self.name, from_output)
 
     def backward_graph(self, gy: Variable) -> Variable:
         curved = _CURVED.get(self.name)

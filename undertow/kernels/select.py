@@ -112,6 +112,26 @@ def batch_norm_inference_backward(
     return _run("batch_norm_inference_backward", gy, x, gamma, mean, variance, rule)
 
 
+def activate(x: Array, name: str) -> Array:
+    """`reference.activate`."""
+    return _run("activate", x, name)
+
+
+def activate_backward(gy: Array, saved: Array, name: str, from_output: bool = False) -> Array:
+    """`reference.activate_backward`."""
+    return _run("activate_backward", gy, saved, name, from_output)
+
+
+def broken_line(x: Array, above: float, below: float) -> Array:
+    """`reference.broken_line`."""
+    return _run("broken_line", x, above, below)
+
+
+def broken_line_backward(gy: Array, saved: Array, above: float, below: float) -> Array:
+    """`reference.broken_line_backward`."""
+    return _run("broken_line_backward", gy, saved, above, below)
+
+
 def layer_norm(x: Array, gamma: Array, beta: Array, epsilon: float = 1e-5) -> LayerNormForward:
     """`reference.layer_norm`."""
     return _run("layer_norm", x, gamma, beta, epsilon)

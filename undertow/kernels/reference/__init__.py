@@ -4,6 +4,7 @@ All arrays are (batch, channels, *spatial); all functions return new arrays of t
 `darknet_blas` and `gemm`, which write in place as the C functions whose names they carry.
 """
 
+from undertow.kernels.reference.activations import activate, activate_backward, broken_line, broken_line_backward
 from undertow.kernels.reference.batchnorm import (
     batch_norm,
     batch_norm_backward,
@@ -36,10 +37,14 @@ from undertow.kernels.reference.upsample import (
 )
 
 __all__ = [
+    "activate",
+    "activate_backward",
     "batch_norm",
     "batch_norm_backward",
     "batch_norm_inference",
     "batch_norm_inference_backward",
+    "broken_line",
+    "broken_line_backward",
     "col2im",
     "conv2d",
     "conv2d_backward_data",

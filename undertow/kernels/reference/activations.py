@@ -50,6 +50,21 @@ def true_gradient(x: Array, name: str) -> Array:
     return _elementwise(_find(name).derivative, x)
 
 
+def activate_backward(gy: Array, saved: Array, name: str, from_output: bool = False) -> Array:
+    """gx = gy * f'. saved: the input, or with from_output the output, from which Darknet takes f'."""
+    return gy * (gradient(saved, name) if from_output else true_gradient(saved, name))
+
+
+def broken_line(x: Array, above: float, below: float) -> Array:
+    """y = above * x for x > 0, below * x else: relu and leaky relu of any slope."""
+    return _slope(below, above)(x) * x
+
+
+def broken_line_backward(gy: Array, saved: Array, above: float, below: float) -> Array:
+    """gx = gy * above where saved > 0, gy * below else. saved: input or output (their signs are equal)."""
+    return gy * _slope(below, above)(saved)
+
+
 def kinks_between(name: str, low: float, high: float) -> list[float]:
     """All points of [low, high] where the derivative of the activation jumps, ascending."""
     points, period = _find(name).kinks
