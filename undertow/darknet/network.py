@@ -65,7 +65,7 @@ class Network:
         """Layers for the config, with fresh parameters."""
         self.config = config
         self.shapes: NetworkShapes = infer_shapes(config)
-        check_memory(self.shapes)
+        check_memory(self.shapes, batch=1)
         self.options: NetOptions = self.shapes.net
         context = BuildContext(self.options, self.dialect, rng, self.dtype, self.shapes)
         self.layers: list[Layer] = [

@@ -104,16 +104,19 @@ def infer_shapes(config: Config) -> NetworkShapes:
     return shapes
 
 
-def check_memory(shapes: NetworkShapes, *, training: bool = False, available: int | None = None) -> None:
+def check_memory(
+    shapes: NetworkShapes, *, batch: int | None = None, training: bool = False, available: int | None = None
+) -> None:
     """Raise ShapeError when the network needs more memory than there is; call it before anything is allocated.
 
-    available: bytes; the machine's physical memory unless given (no check where the system does not tell it).
+    batch: samples in a pass, the cfg's unless given. available: bytes; the machine's physical memory unless given (no check where the system does not tell it).
     """
     limit = _physical_memory() if available is None else available
-    needed = shapes.memory(training=training)
+    needed = shapes.memory(batch, training=training)
     if limit is not None and needed > limit:
+        samples = shapes.net.pass_batch if batch is None else batch
         raise ShapeError(
-            f"the network needs about {bytes_text(needed)} of memory for one pass of {shapes.net.pass_batch}, "
+            f"the network needs about {bytes_text(needed)} of memory for one pass of {samples}, "
             f"{bytes_text(limit)} are there",
             file=shapes.file,
             remedy="raise subdivisions, or give a smaller batch, width and height",
