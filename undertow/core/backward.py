@@ -310,7 +310,8 @@ _ALONE_BASE = _base_references(np.zeros(4).reshape(2, 2))
 
 
 def _arrays(values: Iterable[Any]) -> tuple[Any, ...]:
-    return tuple(v.data if isinstance(v, Variable) else v for v in values)
+    """Gradients as hooks see them: ndarrays, or None."""
+    return tuple([v.data if isinstance(v, Variable) else None if v is None else as_array(v) for v in values])
 
 
 def _functions_behind(outputs: Iterable[Variable]) -> list[Function]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -118,9 +119,14 @@ class Variable:
     # --- graph ------------------------------------------------------------------------------------------
 
     def set_creator(self, function: Function) -> None:
-        """Record who made this value; it lies one generation below its maker's inputs."""
+        """Record who made this value; it lies one generation below its maker's inputs.
+
+        Calling a Function does this for its outputs. By hand it links a graph whose `function.inputs` are set.
+        """
         self.creator = function
         self.generation = function.generation + 1
+        if not function._outputs:
+            function._outputs = (weakref.ref(self),)
 
     def unchain(self) -> None:
         """Cut this value off from its creator: it becomes a leaf."""
