@@ -25,6 +25,8 @@ from undertow.functions import (
     operators,  # noqa: F401  (plugs + - * [] into Variable)
     pooling,
     rectifiers,
+    recurrent,
+    recurrent_cells,
     reduce,
     regularization,
     resample,
@@ -55,6 +57,8 @@ from undertow.functions.norm_layer import *  # noqa: F403
 from undertow.functions.norm_response import *  # noqa: F403
 from undertow.functions.pooling import *  # noqa: F403
 from undertow.functions.rectifiers import *  # noqa: F403
+from undertow.functions.recurrent import *  # noqa: F403
+from undertow.functions.recurrent_cells import *  # noqa: F403
 from undertow.functions.reduce import *  # noqa: F403
 from undertow.functions.regularization import *  # noqa: F403
 from undertow.functions.resample import *  # noqa: F403
@@ -63,6 +67,8 @@ from undertow.functions.softmaxes import *  # noqa: F403
 from undertow.functions.subscripts import *  # noqa: F403
 
 __all__ = [
+    *recurrent_cells.__all__,
+    *recurrent.__all__,
     *lookup.__all__,
     *regularization.__all__,
     *norm_response.__all__,
