@@ -21,12 +21,16 @@ from undertow.layers.dense import Dropout, Embedding, Flatten, Linear
 from undertow.layers.module import Module, ModuleList, Sequential
 from undertow.layers.normalization import LRN, BatchNorm, GroupNorm, LayerNorm
 from undertow.layers.pooling import AvgPool2d, GlobalAvgPool2d, MaxPool2d
+from undertow.layers.recurrent import GRU, LSTM, RNN
 from undertow.layers.saving import load, save
 
 __all__ = [
     "ELU",
     "GELU",
+    "GRU",
     "LRN",
+    "LSTM",
+    "RNN",
     "SELU",
     "Activation",
     "AvgPool2d",
