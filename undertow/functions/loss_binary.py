@@ -11,7 +11,8 @@ from undertow.core.function import Function
 from undertow.core.registry import Sample, register
 from undertow.core.variable import Operand, Variable
 from undertow.errors import ShapeError
-from undertow.functions.elementary import exp, log
+from undertow.functions.activations import sigmoid, sigmoid_array
+from undertow.functions.elementary import log
 from undertow.functions.loss_options import Normalization, Reduction, check_same_shape, divisor, factor, reduced
 
 __all__ = ["BinaryCrossEntropy", "SigmoidCrossEntropy", "binary_cross_entropy", "sigmoid_cross_entropy"]
@@ -97,17 +98,13 @@ class SigmoidCrossEntropy(Function):
     def backward(self, gy: Array) -> tuple[Array, Array | None]:
         x, t = (v.data for v in self.inputs)
         weights = gy * self._weights
-        gx = (_sigmoid(x) - t) * weights
+        gx = (sigmoid_array(x) - t) * weights
         return gx, -x * weights if self.needs_input_grad[1] else None
 
     def backward_graph(self, gy: Variable) -> tuple[Variable, Variable | None]:
         x, t = self.inputs
         weights = gy * self._weights
-        # The two halves of the sigmoid, each of the sign whose exponential cannot overflow.
-        sign = np.where(x.data >= 0, 1, -1).astype(x.dtype)
-        raised = exp(-sign * x)
-        sigmoid = (sign + 1) / 2 - sign * raised / (1 + raised)
-        return (sigmoid - t) * weights, -x * weights if self.needs_input_grad[1] else None
+        return (sigmoid(x) - t) * weights, -x * weights if self.needs_input_grad[1] else None
 
 
 def sigmoid_cross_entropy(
@@ -125,11 +122,6 @@ def sigmoid_cross_entropy(
     the mean), by the "full" number, by the "batch_size", or by 1 for "none".
     """
     return SigmoidCrossEntropy(ignore_label, normalization, elementwise)(x, t)
-
-
-def _sigmoid(x: Array) -> Array:
-    raised = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1, raised) / (1 + raised)
 
 
 def _binary_samples(rng: np.random.Generator) -> list[Sample]:

@@ -10,8 +10,8 @@ from undertow.core.function import Function
 from undertow.core.registry import Sample, register
 from undertow.core.variable import Operand, Variable, as_variable
 from undertow.errors import ShapeError
-from undertow.functions.elementary import exp, log
 from undertow.functions.loss_options import Normalization, check_labels, check_same_shape, divisor
+from undertow.functions.softmaxes import log_softmax, softmax
 from undertow.kernels import select
 
 __all__ = ["SoftCrossEntropy", "SoftmaxCrossEntropy", "soft_cross_entropy", "softmax_cross_entropy"]
@@ -125,7 +125,7 @@ class SoftmaxCrossEntropy(Function):
         onehot = np.zeros_like(x.data)
         np.put_along_axis(onehot, self._labels, 1, 1)
         gy = gy.reshape(gy.shape[0], 1, *gy.shape[1:]) if self.elementwise else gy
-        return (softmax_graph(x) - onehot) * (self._weights * gy), None
+        return (softmax(x, 1) - onehot) * (self._weights * gy), None
 
     def _label_weights(self, x: Array, valid: Array) -> Array:
         """For each label its class weight, 0 where it is ignored."""
@@ -209,9 +209,7 @@ class SoftCrossEntropy(Function):
     def backward_graph(self, gy: Variable) -> tuple[Variable, Variable]:
         x, t = self.inputs
         scale = gy * self._factor
-        shifted = x - x.data.max(1, keepdims=True)
-        log_p = shifted - log(exp(shifted).sum(1, keepdims=True))
-        return scale * (softmax_graph(x) * t.sum(1, keepdims=True) - t), -scale * log_p
+        return scale * (softmax(x, 1) * t.sum(1, keepdims=True) - t), -scale * log_softmax(x, 1)
 
 
 def soft_cross_entropy(x: Operand, t: Operand, normalization: Normalization = "full") -> Variable:
@@ -221,9 +219,3 @@ def soft_cross_entropy(x: Operand, t: Operand, normalization: Normalization = "f
     normalization: "full", all places; "batch_size"; "none". Differentiable in both. Returns a number.
     """
     return SoftCrossEntropy(normalization)(as_variable(x), t)
-
-
-def softmax_graph(x: Variable) -> Variable:
-    """softmax along axis 1 over Variables; taking off the largest score changes neither value nor derivative."""
-    raised = exp(x - x.data.max(1, keepdims=True))
-    return raised / raised.sum(1, keepdims=True)

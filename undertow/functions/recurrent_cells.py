@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import Literal
 
 from undertow.core.variable import Operand, Variable
+from undertow.functions.activations import sigmoid
 from undertow.functions.elementary import tanh
 from undertow.functions.linalg import linear
+from undertow.functions.rectifiers import relu
 
 __all__ = ["gru_cell", "lstm_cell", "rnn_cell"]
 
@@ -26,9 +28,7 @@ def rnn_cell(
     Returns h' (batch, hidden). Source: Elman 1990.
     """
     total = linear(x, w_x, b) + linear(h, w_h)
-    if activation == "relu":
-        return total * (total.data > 0).astype(total.dtype)
-    return tanh(total)
+    return relu(total) if activation == "relu" else tanh(total)
 
 
 def lstm_cell(
@@ -43,8 +43,8 @@ def lstm_cell(
     total = linear(x, w_x, b) + linear(h, w_h)
     size = total.shape[1] // 4
     i, f, g, o = (total[:, k * size : (k + 1) * size] for k in range(4))
-    c = _sigmoid(f) * c + _sigmoid(i) * tanh(g)
-    return _sigmoid(o) * tanh(c), c
+    c = sigmoid(f) * c + sigmoid(i) * tanh(g)
+    return sigmoid(o) * tanh(c), c
 
 
 def gru_cell(
@@ -63,12 +63,7 @@ def gru_cell(
     """
     own, past = linear(x, w_x, b_x), linear(h, w_h, b_h)
     size = own.shape[1] // 3
-    r = _sigmoid(own[:, :size] + past[:, :size])
-    z = _sigmoid(own[:, size : 2 * size] + past[:, size : 2 * size])
+    r = sigmoid(own[:, :size] + past[:, :size])
+    z = sigmoid(own[:, size : 2 * size] + past[:, size : 2 * size])
     n = tanh(own[:, 2 * size :] + r * past[:, 2 * size :])
     return n + z * (h - n)
-
-
-def _sigmoid(x: Variable) -> Variable:
-    """1 / (1 + exp(-x)) = 1/2 + tanh(x/2)/2, which cannot overflow."""
-    return tanh(x * 0.5) * 0.5 + 0.5
