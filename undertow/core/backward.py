@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from undertow.core.function import Function
+from undertow.core.hooks import Walk
 from undertow.core.modes import modes
 from undertow.core.variable import OPERATIONS, Variable, as_array
 from undertow.errors import GraphError, ShapeError
@@ -29,8 +30,11 @@ def backward(y: Variable, retain_grad: bool = False, create_graph: bool = False)
             "nothing to differentiate: this value was computed under no_grad() or from constants only",
             remedy="make the inputs Variables (requires_grad=True) and compute outside no_grad()",
         )
+    seed = y._grad_var if y._grad_var is not None else y._grad
+    if modes.hooks and _held_back(((y, seed),), plain=not (retain_grad or create_graph)):
+        return
     walk = _Walk(create_graph, retain_grad=retain_grad)
-    walk.seed(y, y._grad_var if y._grad_var is not None else y._grad)
+    walk.seed(y, seed)
     walk.run()
     walk.store_leaves()
 
@@ -54,6 +58,8 @@ def grad(
     seeds = (gys,) * len(outputs) if gys is None or isinstance(gys, (Variable, np.ndarray, np.generic)) else tuple(gys)
     if len(seeds) != len(outputs):
         raise GraphError(f"{len(outputs)} outputs but {len(seeds)} seeds in gys")
+    if modes.hooks:
+        _held_back(tuple(zip(outputs, seeds, strict=True)), plain=False)
     walk = _Walk(create_graph, targets=targets)
     walk.restrict(outputs)
     for y, seed in zip(outputs, seeds, strict=True):
@@ -217,6 +223,13 @@ class _Walk:
             _keep(y, gy)
         elif not self.targets and y not in self.roots:
             y.clear_grad()
+
+
+def _held_back(roots: tuple[tuple[Variable, Any], ...], plain: bool) -> bool:
+    """Tell the hooks about a walk; whether one of them keeps it from taking place."""
+    walk = Walk(roots, plain)
+    answers = [hook.before_walk(walk) for hook in modes.hooks]
+    return True in answers
 
 
 def _seen_by_hooks(

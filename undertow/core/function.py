@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from undertow.core.modes import modes, no_grad
 from undertow.core.variable import Operand, Variable, as_array
 from undertow.errors import GraphError
+
+if TYPE_CHECKING:
+    from undertow.core.hooks import FunctionHook
 
 
 class Function:
@@ -108,14 +111,15 @@ class Function:
         if not modes.recording:
             wanted = (False,) * len(variables)
         self.needs_input_grad = wanted
+        hooks = modes.hooks
         try:
-            ys = self._forward_seen_by_hooks(xs) if modes.hooks else self.forward(*xs)
+            ys = self._forward_seen_by_hooks(xs, hooks) if hooks else self.forward(*xs)
         except Exception as error:
             error.add_note(f"in {self.label} of {', '.join(map(_described, xs))}")
             raise
         record = True in wanted
         if isinstance(ys, tuple):
-            return self._several_outputs(variables, ys, generation, record)
+            return self._several_outputs(variables, ys, generation, record, hooks)
         y = Variable(ys if isinstance(ys, np.ndarray) else np.asarray(ys), None, record)
         if record:
             self.inputs = variables
@@ -123,10 +127,17 @@ class Function:
             self._outputs = (weakref.ref(y),)
             y.creator = self
             y.generation = generation + 1
+        for hook in hooks:
+            hook.after_call(self, variables, (y,))
         return y
 
     def _several_outputs(
-        self, variables: tuple[Variable, ...], ys: tuple[Any, ...], generation: int, record: bool
+        self,
+        variables: tuple[Variable, ...],
+        ys: tuple[Any, ...],
+        generation: int,
+        record: bool,
+        hooks: tuple[FunctionHook, ...],
     ) -> tuple[Variable, ...]:
         outputs = tuple([Variable(as_array(y), None, record) for y in ys])
         if record:
@@ -137,13 +148,17 @@ class Function:
             for y in outputs:
                 y.creator = self
                 y.generation = generation + 1
+        for hook in hooks:
+            hook.after_call(self, variables, outputs)
         return outputs
 
-    def _forward_seen_by_hooks(self, xs: tuple[np.ndarray, ...]) -> Any:
-        hooks = modes.hooks
+    def _forward_seen_by_hooks(self, xs: tuple[np.ndarray, ...], hooks: tuple[FunctionHook, ...]) -> Any:
         for hook in hooks:
             hook.before_forward(self, xs)
-        ys = self.forward(*xs)
+        ys = None
+        for hook in hooks:
+            ys = hook.instead_of_forward(self, xs) if ys is None else ys
+        ys = self.forward(*xs) if ys is None else ys
         made = tuple(as_array(y) for y in (ys if isinstance(ys, tuple) else (ys,)))
         for hook in reversed(hooks):
             hook.after_forward(self, xs, made)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -14,9 +15,23 @@ from undertow.errors import NonFiniteError
 
 if TYPE_CHECKING:
     from undertow.core.function import Function
+    from undertow.core.variable import Variable
 
 Arrays = tuple[np.ndarray, ...]
 MaybeArrays = tuple[np.ndarray | None, ...]
+Variables: TypeAlias = "tuple[Variable, ...]"
+
+
+@dataclass(frozen=True)
+class Walk:
+    """A walk backward that is about to begin.
+
+    roots: what is differentiated, with the seeds (None: ones). plain: `Variable.backward()` without options, which
+    leaves gradients in leaves only; otherwise `ut.grad`, or with create_graph or retain_grad.
+    """
+
+    roots: tuple[tuple[Variable, Any], ...]
+    plain: bool
 
 
 class FunctionHook:
@@ -30,6 +45,17 @@ class FunctionHook:
 
     def after_forward(self, function: Function, inputs: Arrays, outputs: Arrays) -> None:
         """Called with the results of `function.forward`."""
+
+    def instead_of_forward(self, function: Function, inputs: Arrays) -> Any:
+        """Results to be taken in place of `function.forward(*inputs)`; None to let it run."""
+        return None
+
+    def after_call(self, function: Function, operands: Variables, outputs: Variables) -> None:
+        """Called last of all, with the Variables of the call (constants as Variables too)."""
+
+    def before_walk(self, walk: Walk) -> bool:
+        """Called before a walk backward; True keeps it from taking place."""
+        return False
 
     def before_backward(self, function: Function, output_grads: Arrays) -> None:
         """Called with the gradients of the outputs before `function.backward`."""
