@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import pkgutil
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
+import undertow
 import undertow as ut
 from undertow.core.function import Function
 from undertow.core.hooks import FunctionHook
 from undertow.core.registry import Operation, Sample, operations
 from undertow.core.variable import Variable
+from undertow.errors import MissingPackage
+
+# Operations register where they are defined; those of Darknet's layers stand outside undertow.functions.
+for module in pkgutil.walk_packages(undertow.__path__, "undertow."):
+    if not module.name.endswith("__main__"):
+        with contextlib.suppress(MissingPackage):
+            importlib.import_module(module.name)
 
 OPERATIONS = list(operations())
 REFERENCED = [o for o in OPERATIONS if any(s.reference for s in o.samples(np.random.default_rng(0)))]

@@ -160,12 +160,14 @@ class _Check:
         left, right = sides(self.eps)
         central = (left + right) / 2
         scale = max(abs(left), abs(right), 1e-12)
-        kink = False
         # Smooth: the two slopes approach each other as the step shrinks. At a kink they do not.
-        if abs(left - right) > 1e-4 * scale:
-            nearer_left, nearer_right = sides(self.eps / 10)
-            kink = abs(nearer_left - nearer_right) > 0.5 * abs(left - right)
-        return _Slope(central, left, right, kink)
+        if abs(left - right) <= 1e-4 * scale:
+            return _Slope(central, left, right, False)
+        nearer_left, nearer_right = sides(self.eps / 10)
+        if abs(nearer_left - nearer_right) <= 0.5 * abs(left - right):
+            return _Slope(central, left, right, False)
+        # What the one-sided slopes tend to as the step goes to 0.
+        return _Slope(central, (10 * nearer_left - left) / 9, (10 * nearer_right - right) / 9, True)
 
     def _allowed(self, scale: float) -> float:
         return self.atol + self.rtol * scale

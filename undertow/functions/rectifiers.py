@@ -67,7 +67,7 @@ def _leaky_samples(rng: np.random.Generator) -> list[Sample]:
             elementwise(lambda x, s=s: x if x > 0 else s * x),
             note=f"slope {s}",
         )
-        for s in (0.01, 0.1)
+        for s in (0.01, 0.1, 0.0, -0.5, 1.5)
     ]
 
 
@@ -85,7 +85,8 @@ class LeakyRelu(Function):
         self.slope = slope
 
     def forward(self, x: np.ndarray) -> np.ndarray:
-        return np.where(x > 0, x, x * self.slope)
+        # For the usual slopes the larger of the two is the right one, and found in half the time.
+        return np.maximum(x, x * self.slope) if 0 < self.slope <= 1 else np.where(x > 0, x, x * self.slope)
 
     def backward(self, gy: np.ndarray) -> np.ndarray:
         return np.where(self.inputs[0].data > 0, gy, gy * self.slope)
