@@ -1,0 +1,1 @@
+"""Caffe: its file formats, nets and solvers."""
