@@ -61,7 +61,7 @@ COMMON = _keys(Effect.TRAINING, train_only_bn="0", dont_update="0", burnin_updat
 
 NET = (
     _keys(
-        Effect.TRAINING, mosaic="0", cutmix="0", mixup="0", blur="0", gaussian_noise="0", mosaic_bound="0", flip="1",
+        Effect.TRAINING, mosaic="0", cutmix="0", mixup="0", blur="0", gaussian_noise="0", mosaic_bound="0",
         label_smooth_eps="0", ema_alpha="0", adversarial_lr="0", attention="0", contrastive="0", unsupervised="0",
         contrastive_jit_flip="0", contrastive_color="0", sequential_subdivisions="@subdivisions", seq_scales="",
         augment_speed="2", dynamic_minibatch="0", loss_scale="1", try_fix_nan="0", weights_reject_freq="0",

@@ -61,6 +61,7 @@ class NetOptions(Options):
     saturation: float = option(1.0)
     exposure: float = option(1.0)
     hue: float = option(0.0)
+    flip: bool = option(True)  # AlexeyAB's fork; the original always flips
     random: bool = option(False)
 
     def __post_init__(self) -> None:

@@ -17,6 +17,7 @@ from undertow.darknet.labels import LabelReader
 from undertow.darknet.layers_loss import Yolo
 from undertow.darknet.names import read_names
 from undertow.darknet.network import Network
+from undertow.darknet.shapes import check_memory
 from undertow.darknet.trainer import (
     Output,
     Trainer,
@@ -86,6 +87,7 @@ def training(
     if options.clear:
         net.seen = 0
     check_length(net)
+    check_memory(net.shapes, training=True)
     net.names = class_names(source, head, required=False)
     pictures = _training_set(source, net, head, options.seed, strict)
     validator = _validator(source, net) if options.validate else None
@@ -160,7 +162,7 @@ def _training_set(source: DataFile, net: Network, head: Yolo, seed: int, strict:
     options = net.options
     colours = Colours(options.hue, options.saturation, options.exposure)
     try:
-        augmentation = DetectionOptions(head.given.jitter, colours)
+        augmentation = DetectionOptions(head.given.jitter, colours, options.flip)
     except ValueError as problem:
         raise FormatError(str(problem), file=net.config.file, line=head.shape.line) from problem
     return TrainingSet(

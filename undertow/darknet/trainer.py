@@ -41,8 +41,8 @@ class TrainOptions:
 
     seed: of the samples and sizes. workers: threads that load pictures (None: by the number of processors).
     save_every: iterations between NAME_N.weights; None for the original's: 100 up to 1,000, then 10,000.
-    validate_every: iterations between validations; None for AlexeyAB's: four times through the pictures, 100 at least,
-        and not before burn_in.
+    validate_every: iterations between validations; None for AlexeyAB's: `validate_rounds` times through the pictures,
+        100 at least, and not before burn_in.
     clear: count from iteration 0 again, whatever the weights have seen. validate: measure mAP on valid= now and then.
     """
 
@@ -50,6 +50,7 @@ class TrainOptions:
     workers: int | None = None
     save_every: int | None = None
     validate_every: int | None = None
+    validate_rounds: int = 4
     clear: bool = False
     validate: bool = False
 
@@ -346,7 +347,7 @@ class Trainer:
         every = self.options.validate_every
         if every:
             return self.progress.map_iteration + every
-        every = max(4 * len(self.pictures) // self.images_per_iteration, 100)
+        every = max(self.options.validate_rounds * len(self.pictures) // self.images_per_iteration, 100)
         return max(self.progress.map_iteration + every, self.net.options.burn_in)
 
     def _validate(self, validator: Validator) -> None:

@@ -13,6 +13,7 @@ from tests.darknet.training.test_checkpoint import Recorder
 from undertow.darknet import Network, TrainOptions, load, train, training
 from undertow.darknet.evaluate import Evaluation
 from undertow.darknet.trainer import TrainingWatcher, train_step
+from undertow.data.augment import Colours, DetectionOptions
 from undertow.errors import FormatError, NonFiniteError, UndertowError
 
 
@@ -191,3 +192,10 @@ def test_unreadable_pictures_are_told_once_each(scene: Scene) -> None:
     result = made.run()
     assert result.skipped == 1
     assert len([note for note in recorder.notes if "3.png" in note and "skipped" in note]) == 1
+
+
+def test_augmentation_is_that_of_the_cfg(scene: Scene) -> None:
+    made = training(scene.data, scene.cfg)
+    assert made.pictures.augmentation == DetectionOptions(0.2, Colours(0.1, 1.5, 1.5), flip=True)
+    scene.cfg.write_text(scene.cfg.read_text().replace("hue=.1", "hue=.1\nflip=0"))
+    assert not training(scene.data, scene.cfg).pictures.augmentation.flip

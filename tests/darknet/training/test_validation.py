@@ -41,7 +41,7 @@ def by_hand(net: Network, scene: Scene) -> float:
 def test_map_is_that_of_the_detections_of_each_picture_once(trained: tuple[Scene, Path]) -> None:
     scene, weights = trained
     ticks: list[tuple[int, int]] = []
-    evaluation = validate(scene.data, scene.cfg, weights, tick=lambda done, all: ticks.append((done, all)))
+    evaluation = validate(scene.data, scene.cfg, weights, tick=lambda *counts: ticks.append(counts))
     assert evaluation.mean_average_precision == pytest.approx(by_hand(load(scene.cfg, weights), scene), abs=1e-12)
     assert 0.05 < evaluation.mean_average_precision < 1
     assert [result.name for result in evaluation.classes] == ["red", "blue"]
