@@ -42,6 +42,30 @@ class Dialect:
     cost_kinds: whether cost layers of type smooth, seg, wgan and masked behave as on the GPU; on the CPU seg and
         wgan are plain squares and smooth has the wrong sign beyond 1 (cost_layer.c, blas.c smooth_l1_cpu).
     letterbox: pictures are fitted with grey bars (True) or stretched.
+    dropout_in_place: dropout changes the output and the delta of the layer before it (dropout_layer.c), so an
+        activation there takes its slope from values that were dropped or scaled, and later readers see them.
+    softmax_tree_mask: with `tree=`, entries whose truth is -1234 do not count (softmax_layer.c, mask_gpu: GPU only).
+    lrn_approximate: normalization sends back delta / norms^beta, without what the neighbours owe
+        (normalization_layer.c: "This is approximate").
+    l2norm_identity: l2norm sends its delta back unchanged (l2norm_layer.c: axpy).
+    batchnorm_layer_learns: whether the scales of a [batchnorm] of its own are updated; in the original it has no
+        update, so its accumulators grow for ever (batchnorm_layer.c). Its biases are never updated: no file holds them.
+    crop_gradient: whether [crop] sends a gradient back (crop_layer.c has an empty backward).
+    region_backward: whether region sends its gradient back (region_layer.c: commented out on the CPU).
+    region_joint_background: with `background=1`, one cross entropy over background and classes for each cell; otherwise
+        each entry on its own, and no class delta where there is no object (region_layer.c).
+    region_logistic_masks: mask coefficients (coords > 4) pass the logistic (forward_region_layer_gpu).
+    region_masks_misread: mask coefficients of the truth are read one place late and `mask_scale` is cut to a whole
+        number (region_layer.c: `+ 5`, `int scale`).
+    iseg_fixed_means: the mean embedding of an instance counts as a constant (iseg_layer.c).
+    recurrent_backward: rnn, crnn and lstm go back as the C program does: the input layer of rnn gets the delta that
+        already went through the self layer's activation; lstm keeps its cell delta from pass to pass (rnn_layer.c,
+        crnn_layer.c, lstm_layer.c). gru goes nowhere (gru_layer.c: empty).
+    recurrent_rates: whether `learning_rate=` of a recurrent layer reaches its inner layers; otherwise their factor is
+        1, and 0 in crnn (make_convolutional_layer leaves learning_rate_scale at 0).
+    carried_states: types whose state goes on from one training pass to the next (rnn_layer.c, crnn_layer.c: the state
+        starts from 0; gru_layer.c, lstm_layer.c: it goes on; on the GPU that of rnn too). At inference all go on.
+    adam: whether `adam=1` is followed (update_convolutional_layer_gpu) or ignored (CPU).
     """
 
     name: str
@@ -57,6 +81,21 @@ class Dialect:
     class_reset_by_zero_delta: bool = False
     cost_kinds: bool = True
     letterbox: bool = True
+    dropout_in_place: bool = False
+    softmax_tree_mask: bool = True
+    lrn_approximate: bool = False
+    l2norm_identity: bool = False
+    batchnorm_layer_learns: bool = True
+    crop_gradient: bool = True
+    region_backward: bool = True
+    region_joint_background: bool = True
+    region_logistic_masks: bool = True
+    region_masks_misread: bool = False
+    iseg_fixed_means: bool = False
+    recurrent_backward: bool = False
+    recurrent_rates: bool = True
+    carried_states: tuple[str, ...] = ()
+    adam: bool = True
 
 
 EXACT = Dialect("exact")
@@ -73,6 +112,21 @@ DARKNET_CPU = Dialect(
     shortcut_alpha_everywhere=True,
     class_reset_by_zero_delta=True,
     cost_kinds=False,
+    dropout_in_place=True,
+    softmax_tree_mask=False,
+    lrn_approximate=True,
+    l2norm_identity=True,
+    batchnorm_layer_learns=False,
+    crop_gradient=False,
+    region_backward=False,
+    region_joint_background=False,
+    region_logistic_masks=False,
+    region_masks_misread=True,
+    iseg_fixed_means=True,
+    recurrent_backward=True,
+    recurrent_rates=False,
+    carried_states=("gru", "lstm"),
+    adam=False,
 )
 
 DARKNET_GPU = replace(
@@ -83,6 +137,12 @@ DARKNET_GPU = replace(
     batch_norm=BatchNormRule(Scaling(1e-5, "inside", "N-1"), Scaling(1e-5, "inside", "N")),
     softmax_spatial=True,
     cost_kinds=True,
+    softmax_tree_mask=True,
+    region_backward=True,
+    region_logistic_masks=True,
+    recurrent_backward=False,
+    carried_states=("rnn", "gru", "lstm"),
+    adam=True,
 )
 
 DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (EXACT, DARKNET_CPU, DARKNET_GPU)}

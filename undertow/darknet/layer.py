@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -11,6 +11,7 @@ import numpy as np
 from undertow.core.modes import no_grad
 from undertow.core.variable import Parameter, Variable
 from undertow.darknet.dialect import Dialect
+from undertow.darknet.draws import Draws
 from undertow.darknet.functions import mask_gradient
 from undertow.darknet.layer_shape import LayerShape
 from undertow.darknet.options_layers import LayerOptions
@@ -23,13 +24,20 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class BuildContext:
-    """What a layer is built with besides its own options and shape."""
+    """What a layer is built with besides its own options and shape.
+
+    seen: tells, whenever asked, how many samples were seen in training. draws: random numbers while the network runs.
+    built: the layers before this one.
+    """
 
     net: NetOptions
     dialect: Dialect
     rng: np.random.Generator
     dtype: np.dtype[Any]
     shapes: NetworkShapes
+    seen: Callable[[], int]
+    draws: Draws
+    built: list[Layer] = field(default_factory=list)
 
 
 @dataclass
@@ -57,6 +65,10 @@ class Pass:
         if mask is None:
             return Variable(output.data, requires_grad=False)
         return mask_gradient(output, mask)
+
+    def replace_last(self, output: Variable) -> None:
+        """Let everybody who reads the layer before see this instead: what changes it in place."""
+        self.outputs[-1] = output
 
 
 class Layer:
@@ -88,9 +100,9 @@ class Layer:
         self.c, self.h, self.w = shape.in_shape
         self.out_c, self.out_h, self.out_w = shape.out_shape
         self.learning_rate_scale = options.learning_rate_scale
-        self.parameters: dict[str, Parameter] = {}
-        self.updates: dict[str, Array] = {}
-        self.buffers: dict[str, Array] = {}
+        self.parameters: MutableMapping[str, Parameter] = {}
+        self.updates: MutableMapping[str, Array] = {}
+        self.buffers: MutableMapping[str, Array] = {}
         self._output: Variable | None = None
         self._delta_at: Variable | None = None
 
@@ -171,6 +183,17 @@ class Layer:
                 return found.data if isinstance(found, Parameter) else found
         raise AttributeError(f"a {self.type} layer has no '{name}'")
 
+    def learns(self, name: str) -> bool:
+        """Whether an update changes this parameter; its accumulator then only grows where it does not."""
+        return True
+
+    def rate_of(self, name: str) -> float:
+        """Factor on the net's learning rate for this parameter."""
+        return self.learning_rate_scale
+
+    def reset_state(self) -> None:
+        """Forget what was carried over from earlier passes; only recurrent layers carry anything."""
+
     def add_parameter(self, name: str, data: Array) -> Parameter:
         """A learned array: weights, biases or scales."""
         parameter = self.parameters[name] = Parameter(data, name=f"layer{self.index}.{name}")
@@ -182,7 +205,7 @@ class Layer:
 
     def arrays(self) -> dict[str, Array]:
         """Everything that a .weights file may hold, by Darknet's names; writing into these takes effect."""
-        return {name: p.data for name, p in self.parameters.items()} | self.buffers
+        return {name: p.data for name, p in self.parameters.items()} | dict(self.buffers)
 
     def __repr__(self) -> str:
         return f"<{self.index} {self.type} {self.shape.in_shape} -> {self.shape.out_shape}>"

@@ -14,6 +14,7 @@ from undertow.darknet.boxes import Candidates, Detection
 from undertow.darknet.cfg import Config
 from undertow.darknet.decode import get_network_boxes
 from undertow.darknet.dialect import EXACT, Dialect
+from undertow.darknet.draws import Draws
 from undertow.darknet.layer import Array, BuildContext, Layer, Pass, as_rows, updates_name
 from undertow.darknet.layers_loss import Yolo
 from undertow.darknet.nonfinite import check_cost, check_updates
@@ -34,6 +35,7 @@ class Network:
     keep_deltas: keep intermediate gradients, so that `layers[i].delta` can be read after `backward` (takes memory).
     loss: of the last training pass, a Variable: the scalar whose gradient `backward` computes.
     names: of the classes, for `detect`.
+    draws: the random numbers of dropout, crop and detection; `draws.source` may be replaced.
 
     Raises FormatError or ShapeError, with file and line, for a cfg that does not make a network.
     """
@@ -48,6 +50,7 @@ class Network:
     ) -> None:
         self.dialect = dialect
         self.dtype = np.dtype(dtype)
+        self.draws = Draws(seed, lambda: self.seen)
         self._build(config, np.random.default_rng(seed))
         self.seen = 0
         self.updates_done = 0
@@ -67,10 +70,10 @@ class Network:
         self.shapes: NetworkShapes = infer_shapes(config)
         check_memory(self.shapes, batch=1)
         self.options: NetOptions = self.shapes.net
-        context = BuildContext(self.options, self.dialect, rng, self.dtype, self.shapes)
-        self.layers: list[Layer] = [
-            build_layer(section, shape, context) for section, shape in zip(config.layers, self.shapes, strict=True)
-        ]
+        context = BuildContext(self.options, self.dialect, rng, self.dtype, self.shapes, lambda: self.seen, self.draws)
+        for section, shape in zip(config.layers, self.shapes, strict=True):
+            context.built.append(build_layer(section, shape, context))
+        self.layers: list[Layer] = context.built
         self._cuts = self._find_cuts()
         self._stop = max((i for i, layer in enumerate(self.layers) if layer.options.stopbackward), default=-1)
 
@@ -135,6 +138,11 @@ class Network:
         with no_grad(), test_mode():
             self.forward(images)
         return self.output
+
+    def reset_state(self) -> None:
+        """Let recurrent layers start from nothing (reset_network_state)."""
+        for layer in self.layers:
+            layer.reset_state()
 
     def release(self) -> None:
         """Let go of the arrays of the last pass."""
@@ -288,7 +296,9 @@ class Network:
         }
         optimizer = DarknetSGD(
             [
-                DarknetParameter(key, layer.parameters[name], name == "weights", layer.learning_rate_scale)
+                DarknetParameter(
+                    key, layer.parameters[name], name.endswith("weights"), layer.rate_of(name), layer.learns(name)
+                )
                 for key, (layer, name) in entries.items()
             ],
             momentum=self.options.momentum,

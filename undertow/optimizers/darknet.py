@@ -17,13 +17,14 @@ class DarknetParameter:
     """One array that Darknet learns.
 
     name: as in the traces, e.g. "layer00/weights". decays: True for weights, False for biases and scales.
-    rate: the layer's `learning_rate=` multiplier.
+    rate: the layer's `learning_rate=` multiplier. learns: False for one that no update touches, nor its accumulator.
     """
 
     name: str
     parameter: Parameter
     decays: bool
     rate: float = 1.0
+    learns: bool = True
 
 
 class DarknetSGD:
@@ -56,14 +57,15 @@ class DarknetSGD:
     def update(self, rate: float, batch: int) -> None:
         """Move all parameters. rate: from the policy. batch: images per update, `net.batch * subdivisions`."""
         for name, entry in self.entries.items():
-            darknet_update(
-                entry.parameter.data,
-                self.updates[name],
-                rate=rate * entry.rate,
-                batch=batch,
-                momentum=self.momentum,
-                decay=self.decay if entry.decays else 0.0,
-            )
+            if entry.learns:
+                darknet_update(
+                    entry.parameter.data,
+                    self.updates[name],
+                    rate=rate * entry.rate,
+                    batch=batch,
+                    momentum=self.momentum,
+                    decay=self.decay if entry.decays else 0.0,
+                )
 
     def state(self) -> dict[str, np.ndarray]:
         """Copies of the accumulators by name."""
