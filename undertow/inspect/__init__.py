@@ -1,0 +1,1 @@
+"""Looking at a computation: pictures of its graph."""
