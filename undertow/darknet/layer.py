@@ -127,6 +127,10 @@ class Layer:
         self._output = y
         return y
 
+    def take_output(self, y: Variable) -> None:
+        """Show this as the output: a layer after has changed it in place."""
+        self._output = y
+
     def overwritten(self) -> Array | None:
         """What survives in the delta of the layer before when this one overwrites it; None for nothing."""
         return None
@@ -225,6 +229,13 @@ def as_image(x: Variable, layer: Layer) -> Variable:
 def as_rows(x: Variable) -> Variable:
     """The input as (batch, values)."""
     return x if x.ndim == 2 else x.reshape((x.shape[0], -1))
+
+
+def computed(function: Any, layer: Layer) -> Any:
+    """The operation of the layer's last pass. Raises GraphError when there was none."""
+    if function is None:
+        raise GraphError("nothing went through the layer yet", layer=layer.index)
+    return function
 
 
 Builder = Callable[[LayerOptions, LayerShape, BuildContext], Layer]

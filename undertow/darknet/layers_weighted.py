@@ -1,4 +1,4 @@
-"""Layers that learn: convolutional and connected, with or without batch normalisation."""
+"""Layers that learn: convolutional, deconvolutional and connected, with or without batch normalisation."""
 
 from __future__ import annotations
 
@@ -11,31 +11,26 @@ from undertow.darknet.functions import xnor_conv2d
 from undertow.darknet.layer import BuildContext, Layer, Pass, as_image, as_rows
 from undertow.darknet.layer_shape import LayerShape
 from undertow.darknet.layers_plain import activate
-from undertow.darknet.options_layers import ConnectedOptions, ConvolutionalOptions, LayerOptions
+from undertow.darknet.options_layers import ConnectedOptions, ConvolutionalOptions, DeconvolutionalOptions, LayerOptions
 from undertow.errors import GraphError
 from undertow.functions import linear
-from undertow.functions.conv import Conv
+from undertow.functions.conv import Conv, Deconv
 from undertow.functions.norm_batch import BatchNorm, RunningStatistics
 from undertow.kernels.geometry import ConvGeometry
 from undertow.kernels.reference import darknet_blas
 
 Array = np.ndarray[Any, Any]
+_Weighted = ConvolutionalOptions | ConnectedOptions | DeconvolutionalOptions
 
 
-class WeightedLayer(Layer):
-    """Weights, biases and perhaps batch normalisation, then an activation.
-
-    Without batch_normalize: y = activation(W x + b). With it: y = activation(scales * x_norm + b), where x_norm is
-    W x normalised over batch and pixels in training, with the rolling statistics otherwise.
+class NormalizedLayer(Layer):
+    """A layer with batch normalisation, perhaps.
 
     x, x_norm, mean, variance, mean_delta, variance_delta: of the last training pass, as in Darknet.
     """
 
     def __init__(self, options: LayerOptions, shape: LayerShape, context: BuildContext) -> None:
         super().__init__(options, shape, context)
-        given = cast("ConvolutionalOptions | ConnectedOptions", options)
-        self.activation = given.activation
-        self.batch_normalize = given.batch_normalize
         self._before: Variable | None = None
         self._normalised: Variable | None = None
         self._function: BatchNorm | None = None
@@ -50,14 +45,6 @@ class WeightedLayer(Layer):
     def release(self) -> None:
         super().release()
         self._before = self._normalised = self._function = None
-
-    def _finish(self, x: Variable, run: Pass) -> Variable:
-        """Normalise, then activate; x already holds the bias when there is no normalisation."""
-        y = x
-        if self.batch_normalize:
-            y = self._normalise(x, run)
-        self._delta_at = x
-        return activate(y, self.activation, self.dialect.gradient_from_output)
 
     def _normalise(self, x: Variable, run: Pass) -> Variable:
         rule = self.dialect.batch_norm
@@ -126,6 +113,28 @@ class WeightedLayer(Layer):
         return self._function.mean, self._function.variance
 
 
+class WeightedLayer(NormalizedLayer):
+    """Weights, biases and perhaps batch normalisation, then an activation.
+
+    Without batch_normalize: y = activation(W x + b). With it: y = activation(scales * x_norm + b), where x_norm is
+    W x normalised over batch and pixels in training, with the rolling statistics otherwise.
+    """
+
+    def __init__(self, options: LayerOptions, shape: LayerShape, context: BuildContext) -> None:
+        super().__init__(options, shape, context)
+        given = cast(_Weighted, options)
+        self.activation = given.activation
+        self.batch_normalize = given.batch_normalize
+
+    def _finish(self, x: Variable, run: Pass) -> Variable:
+        """Normalise, then activate; x already holds the bias when there is no normalisation."""
+        y = x
+        if self.batch_normalize:
+            y = self._normalise(x, run)
+        self._delta_at = x
+        return activate(y, self.activation, self.dialect.gradient_from_output)
+
+
 class Convolutional(WeightedLayer):
     """W x is a convolution (convolutional_layer.c)."""
 
@@ -172,6 +181,28 @@ class Convolutional(WeightedLayer):
         batch, channels = x.shape[0], self.c // self.groups
         rows = x.reshape((batch, self.groups, channels * self.h * self.w))
         return rows[:, :, : channels * self.out_h * self.out_w].reshape((batch, self.c, self.out_h, self.out_w))
+
+
+class Deconvolutional(WeightedLayer):
+    """W x is a transposed convolution (deconvolutional_layer.c)."""
+
+    type = "deconvolutional"
+
+    def __init__(self, options: LayerOptions, shape: LayerShape, context: BuildContext) -> None:
+        super().__init__(options, shape, context)
+        given = cast(DeconvolutionalOptions, options)
+        self.n, self.size, self.stride, self.pad = given.filters, given.size, given.stride, given.border
+        self.geometry = ConvGeometry((self.stride, self.stride), (self.pad,) * 4)
+        scale = 0.02 * self.out_w * self.out_h / (self.w * self.h)
+        weights = scale * context.rng.standard_normal((self.c, self.n, self.size, self.size))
+        self.add_parameter("weights", weights.astype(context.dtype))
+        self._add_biases(self.n, context)
+
+    def forward(self, x: Variable, run: Pass) -> Variable:
+        operands = [as_image(x, self), self.parameters["weights"]]
+        if not self.batch_normalize:
+            operands.append(self.parameters["biases"])
+        return self._finish(Deconv(self.geometry, (self.out_h, self.out_w))(*operands), run)
 
 
 class Connected(WeightedLayer):

@@ -5,22 +5,34 @@ from __future__ import annotations
 from undertow.darknet.cfg import Section
 from undertow.darknet.layer import BuildContext, Layer
 from undertow.darknet.layer_shape import LayerShape
+from undertow.darknet.layers_local import Local
 from undertow.darknet.layers_loss import Cost, Softmax, Yolo
+from undertow.darknet.layers_normal import Batchnorm, L2norm, Normalization
 from undertow.darknet.layers_plain import Activation, Avgpool, Maxpool, Route, Shortcut, Upsample
-from undertow.darknet.layers_weighted import Connected, Convolutional
+from undertow.darknet.layers_random import Crop, Dropout
+from undertow.darknet.layers_reorg import Reorg
+from undertow.darknet.layers_weighted import Connected, Convolutional, Deconvolutional
 from undertow.darknet.options import unsupported_section
 
 LAYERS: dict[str, type[Layer]] = {
     layer.type: layer
     for layer in (
         Convolutional,
+        Deconvolutional,
         Connected,
+        Local,
         Maxpool,
         Avgpool,
         Route,
         Shortcut,
         Upsample,
+        Reorg,
         Activation,
+        Batchnorm,
+        Normalization,
+        L2norm,
+        Dropout,
+        Crop,
         Softmax,
         Cost,
         Yolo,
