@@ -16,6 +16,7 @@ from undertow.errors import ShapeError
 from undertow.functions.compare import where
 from undertow.functions.sampling import elementwise, unary_samples
 from undertow.functions.shape import reshape, sum_to, sum_to_array
+from undertow.kernels import select
 
 __all__ = [
     "Elu",
@@ -50,10 +51,10 @@ class Relu(Function):
     """x where positive, else 0; the gradient at the kink x = 0 is 0."""
 
     def forward(self, x: np.ndarray) -> np.ndarray:
-        return np.maximum(x, 0)
+        return select.activate(x, "relu")
 
     def backward(self, gy: np.ndarray) -> np.ndarray:
-        return gy * (self.inputs[0].data > 0)
+        return select.activate_backward(gy, self.inputs[0].data, "relu")
 
     def backward_graph(self, gy: Variable) -> Variable:
         return gy * (self.input.data > 0)
@@ -85,11 +86,10 @@ class LeakyRelu(Function):
         self.slope = slope
 
     def forward(self, x: np.ndarray) -> np.ndarray:
-        # For the usual slopes the larger of the two is the right one, and found in half the time.
-        return np.maximum(x, x * self.slope) if 0 < self.slope <= 1 else np.where(x > 0, x, x * self.slope)
+        return select.broken_line(x, 1.0, self.slope)
 
     def backward(self, gy: np.ndarray) -> np.ndarray:
-        return np.where(self.inputs[0].data > 0, gy, gy * self.slope)
+        return select.broken_line_backward(gy, self.inputs[0].data, 1.0, self.slope)
 
     def backward_graph(self, gy: Variable) -> Variable:
         return where(self.input.data > 0, gy, gy * self.slope)

@@ -87,9 +87,10 @@ def test_memory_order_is_kept(rng):
 
 
 def test_what_it_knows():
-    x = np.zeros(3, np.float32)
+    x = np.zeros(4096, np.float32)
     assert cpu.supports("activate", x, "mish")
     assert not cpu.supports("activate", x, "stair")
+    assert not cpu.supports("activate", x[:99], "mish")
     assert not cpu.supports("activate_backward", x, x, "mish", True)
     assert cpu.supports("activate_backward", x, x, "tanh", True)
     with pytest.raises(UndertowError, match="stair"):

@@ -48,6 +48,8 @@ _IMAGES = frozenset(
 )
 _NORMS = frozenset({"batch_norm", "batch_norm_backward", "batch_norm_inference", "batch_norm_inference_backward"})
 _LINES = frozenset({"broken_line", "broken_line_backward"})
+_ELEMENTWISE = _LINES | {"activate", "activate_backward"}
+_WORTH_A_CALL = 4096  # elements; below that NumPy is as quick
 
 
 def supports(name: str, *args: Any) -> bool:
@@ -59,6 +61,8 @@ def supports(name: str, *args: Any) -> bool:
         return arrays[0].ndim == 4
     if name in _NORMS:
         return arrays[0].ndim in (2, 4)
+    if name in _ELEMENTWISE and arrays[0].size < _WORTH_A_CALL:
+        return False
     if name == "activate":
         return knows(args[1])
     if name == "activate_backward":

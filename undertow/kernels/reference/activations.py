@@ -57,7 +57,8 @@ def activate_backward(gy: Array, saved: Array, name: str, from_output: bool = Fa
 
 def broken_line(x: Array, above: float, below: float) -> Array:
     """y = above * x for x > 0, below * x else: relu and leaky relu of any slope."""
-    return _slope(below, above)(x) * x
+    # below = 0 must give 0 for minus infinity too, and NaN must stay NaN.
+    return np.where(x > 0, above * x, below * x) if below else np.where(x <= 0, 0, above * x)
 
 
 def broken_line_backward(gy: Array, saved: Array, above: float, below: float) -> Array:
