@@ -16,6 +16,7 @@ from undertow.darknet.functions import mask_gradient
 from undertow.darknet.layer_shape import LayerShape
 from undertow.darknet.options_layers import LayerOptions
 from undertow.darknet.options_net import NetOptions
+from undertow.darknet.paths import find_file
 from undertow.darknet.shapes import NetworkShapes
 from undertow.errors import GraphError
 
@@ -38,6 +39,11 @@ class BuildContext:
     seen: Callable[[], int]
     draws: Draws
     built: list[Layer] = field(default_factory=list)
+
+    def find(self, name: str) -> str:
+        """Path of a file that the cfg names: from the working folder, as the original, or else beside the cfg."""
+        found = find_file(name, self.shapes.file)
+        return name if found is None else found.path
 
 
 @dataclass

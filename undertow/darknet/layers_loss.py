@@ -1,4 +1,4 @@
-"""Layers that end in a loss: softmax, cost, yolo."""
+"""Layers that end in a loss: softmax, logistic, cost, yolo."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import numpy as np
 from undertow.core.variable import Variable
 from undertow.darknet.decode import YoloHead
 from undertow.darknet.functions import tap
-from undertow.darknet.layer import BuildContext, Layer, Pass, as_image, as_rows
+from undertow.darknet.layer import BuildContext, Layer, Pass, as_image, as_rows, computed
 from undertow.darknet.layer_shape import LayerShape
-from undertow.darknet.loss_functions import CostLoss, SoftmaxLoss
+from undertow.darknet.loss_functions import CostLoss, LogisticLoss, SoftmaxLoss
 from undertow.darknet.options_heads import YoloOptions
 from undertow.darknet.options_layers import CostOptions, LayerOptions, SoftmaxOptions
+from undertow.darknet.tree import check_tree, read_tree
 from undertow.darknet.yolo_assignment import YoloRule, YoloStatistics
 from undertow.darknet.yolo_loss import YoloLoss, yolo_output
-from undertow.errors import FormatError, GraphError, ShapeError
+from undertow.errors import FormatError, ShapeError
 
 Array = np.ndarray[Any, Any]
 
@@ -48,10 +49,14 @@ class Softmax(LossLayer):
     def __init__(self, options: LayerOptions, shape: LayerShape, context: BuildContext) -> None:
         super().__init__(options, shape, context)
         given = cast(SoftmaxOptions, options)
-        if given.tree is not None:
-            raise FormatError("softmax with a class tree is not supported yet", line=shape.line, layer=shape.index)
-        self.groups, self.temperature, self.noloss = given.groups, given.temperature, given.noloss
-        self.spatial = given.spatial and self.dialect.softmax_spatial and self.c > 0
+        self.groups = given.groups
+        self._parts: int | tuple[int, ...] = given.groups
+        self.temperature, self.noloss = given.temperature, given.noloss
+        self.softmax_tree = None if given.tree is None else read_tree(context.find(given.tree))
+        if self.softmax_tree is not None and given.tree is not None:
+            check_tree(self.softmax_tree, self.inputs, given.tree, shape.line, shape.index)
+            self._parts = tuple(self.softmax_tree.group_size.tolist())
+        self.spatial = given.spatial and self.dialect.softmax_spatial and self.c > 0 and given.tree is None
 
     def forward(self, x: Variable, run: Pass) -> Variable:
         # A place of its own for this layer's delta, which the layer before shares with nobody.
@@ -60,10 +65,11 @@ class Softmax(LossLayer):
         if run.truth is not None and not self.noloss:
             operands.append(self._rows(checked_truth(run.truth, self)))
         self._function = SoftmaxLoss(
-            self.groups,
+            self._parts,
             self.temperature,
             temperature_in_gradient=self.dialect.temperature_in_gradient,
             straight_through=self.dialect.straight_through_heads,
+            masked=self.softmax_tree is not None and self.dialect.softmax_tree_mask,
         )
         y, loss = self._function(*operands)
         self.loss = loss if len(operands) == 2 else None
@@ -84,9 +90,31 @@ class Softmax(LossLayer):
     @property
     def element_loss(self) -> Array:
         """Darknet's `loss`: per element, (batch, outputs)."""
-        if self._function is None:
-            raise GraphError("there is no loss: nothing went through the layer yet", layer=self.index)
-        return self._function.printed_loss
+        return computed(self._function, self).printed_loss
+
+
+class Logistic(LossLayer):
+    """Probabilities and their cross entropy, each value by itself (logistic_layer.c)."""
+
+    type = "logistic"
+
+    def forward(self, x: Variable, run: Pass) -> Variable:
+        self._delta_at = tap(x)
+        operands = [as_rows(self._delta_at)]
+        if run.truth is not None:
+            operands.append(checked_truth(run.truth, self))
+        self._function = LogisticLoss(self.dialect.straight_through_heads)
+        y, loss = self._function(*operands)
+        self.loss = loss if len(operands) == 2 else None
+        return y.reshape(x.shape)
+
+    def _printed_cost(self) -> float:
+        return float(self._function.printed_loss.sum())
+
+    @property
+    def element_loss(self) -> Array:
+        """Darknet's `loss`: per element, (batch, outputs)."""
+        return computed(self._function, self).printed_loss
 
 
 class Cost(LossLayer):
@@ -138,7 +166,7 @@ class Yolo(LossLayer):
         self.anchors = self.biases.reshape(-1, 2)
         self.max_boxes = given.max_boxes
         self.given = given
-        self.class_map = None if given.map is None else read_class_map(given.map, given.classes)
+        self.class_map = None if given.map is None else read_class_map(context.find(given.map), given.classes)
 
     def forward(self, x: Variable, run: Pass) -> Variable:
         x = as_image(x, self)

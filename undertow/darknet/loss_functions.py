@@ -1,4 +1,4 @@
-"""The losses of softmax and cost layers as operations with Darknet's gradients."""
+"""The losses of softmax, logistic and cost layers as operations with Darknet's gradients."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from undertow.core.function import Function
 from undertow.core.registry import Sample, register
 from undertow.core.variable import Operand, Variable
+from undertow.kernels import select
 
 Array = np.ndarray[Any, Any]
 
@@ -23,7 +24,14 @@ def _softmax_samples(rng: np.random.Generator) -> list[Sample]:
         arrays = (rng.standard_normal((2, 6)),)
         return Sample(arrays, lambda x: softmax_loss(x, truth, groups=2, **options), note=str(options))
 
-    return [sample(), sample(temperature=2.5)]
+    tree = rng.choice([0.0, 1.0], (2, 6))
+    tree[1, 2:4] = MASKED_TRUTH
+
+    def of_tree(x: Variable) -> Any:
+        return SoftmaxLoss((1, 3, 2), masked=True)(x, tree)
+
+    in_tree = Sample((rng.standard_normal((2, 6)),), of_tree, note="groups of 1, 3 and 2")
+    return [sample(), sample(temperature=2.5), in_tree]
 
 
 @register(
@@ -36,63 +44,123 @@ def _softmax_samples(rng: np.random.Generator) -> list[Sample]:
 class SoftmaxLoss(Function):
     """Softmax in groups with cross entropy (softmax_layer.c).
 
-    The second input is the truth, without a gradient; left out, there is no loss. temperature_in_gradient,
+    The second input is the truth, without a gradient; left out, there is no loss. groups: how many equal ones, or their
+    sizes (a class tree). masked: entries whose truth is -1234 do not count. temperature_in_gradient,
     straight_through: see `Dialect`; with the latter the truth of a group is taken to add up to 1, as the original does.
     """
 
     def __init__(
         self,
-        groups: int = 1,
+        groups: int | tuple[int, ...] = 1,
         temperature: float = 1.0,
         temperature_in_gradient: bool = True,
         straight_through: bool = False,
+        masked: bool = False,
     ) -> None:
-        self.groups, self.temperature = groups, temperature
+        self.groups, self.temperature, self.masked = groups, temperature, masked
         self.temperature_in_gradient, self.straight_through = temperature_in_gradient, straight_through
         self.probabilities: Array
         self.log_probabilities: Array
         self.truth: Array | None = None
+        self._counts: Any = True
 
     def forward(self, x: Array, truth: Array | None = None) -> tuple[Array, Array]:
-        rows = x.reshape(x.shape[0], self.groups, -1) / self.temperature
-        rows = rows - rows.max(axis=2, keepdims=True)
-        sums = np.exp(rows).sum(axis=2, keepdims=True)
+        rows = x / self.temperature
+        rows = rows - self._over_groups(np.maximum, rows)
+        sums = self._over_groups(np.add, np.exp(rows))
         self.probabilities = (np.exp(rows) / sums).astype(x.dtype, copy=False)
         self.log_probabilities = rows - np.log(sums)
         loss = 0.0
         self.truth = None
         if truth is not None:
             self.truth = truth.reshape(rows.shape).astype(x.dtype, copy=False)
+            if self.masked:
+                self._counts = self.truth != MASKED_TRUTH
+                self.truth = np.where(self._counts, self.truth, 0)
             loss = -float(np.sum(self.truth * self.log_probabilities, dtype=np.float64))
-        return self.probabilities.reshape(x.shape), np.asarray(loss, x.dtype)
+        return self.probabilities, np.asarray(loss, x.dtype)
 
     def backward(self, gp: Array, gloss: Array) -> tuple[Array | None, ...]:
         p = self.probabilities
         gx = np.zeros_like(p)
         if self.truth is not None:
-            mass = 1.0 if self.straight_through else self.truth.sum(axis=2, keepdims=True)
+            mass = self._counts if self.straight_through else self._over_groups(np.add, self.truth)
             gx = gloss * (p * mass - self.truth)
         if gp.any():
-            gp = gp.reshape(p.shape)
-            gx = gx + (gp if self.straight_through else p * (gp - (gp * p).sum(axis=2, keepdims=True)))
+            gx = gx + (gp if self.straight_through else p * (gp - self._over_groups(np.add, gp * p)))
         if self.temperature_in_gradient:
             gx = gx / self.temperature
-        gx = gx.reshape(self.inputs[0].shape).astype(p.dtype, copy=False)
-        return (gx, None)[: len(self.inputs)]
+        return (gx.astype(p.dtype, copy=False), None)[: len(self.inputs)]
+
+    def _over_groups(self, reduction: np.ufunc, rows: Array) -> Array:
+        """The sum (or another reduction) over each group, at every place of the group: an array of rows' shape."""
+        if isinstance(self.groups, int):
+            parts = rows.reshape(len(rows), self.groups, -1)
+            return np.broadcast_to(reduction.reduce(parts, axis=2, keepdims=True), parts.shape).reshape(rows.shape)
+        begins = np.cumsum((0, *self.groups[:-1]))
+        return np.repeat(reduction.reduceat(rows, begins, axis=1), self.groups, axis=1)
 
     @property
     def printed_loss(self) -> Array:
         """Per element what Darknet adds up: -log p where the truth is not 0, whatever the truth is."""
         if self.truth is None:
-            loss = np.zeros_like(self.probabilities)
-        else:
-            loss = np.where(self.truth != 0, -self.log_probabilities, 0)
-        return loss.reshape(self.probabilities.shape[0], -1)
+            return np.zeros_like(self.probabilities)
+        return np.where(self.truth != 0, -self.log_probabilities, 0)
 
 
 def softmax_loss(x: Operand, truth: Operand, groups: int = 1, temperature: float = 1.0) -> tuple[Variable, Variable]:
     """Probabilities (batch, n) and summed cross entropy, see `SoftmaxLoss`. x, truth: (batch, n)."""
     return SoftmaxLoss(groups, temperature)(x, truth)
+
+
+def _logistic_samples(rng: np.random.Generator) -> list[Sample]:
+    truth = rng.uniform(0, 1, (2, 5))
+
+    def by_hand(x: Array) -> tuple[Array, Array]:
+        p = 1 / (1 + np.exp(-x))
+        return p, np.asarray(-(truth * np.log(p) + (1 - truth) * np.log(1 - p)).sum())
+
+    return [Sample((rng.standard_normal((2, 5)),), lambda x: logistic_loss(x, truth), by_hand)]
+
+
+@register(
+    "darknet_logistic",
+    gradient="once",
+    forward="p = 1 / (1 + e^-x); loss = - sum of truth log p + (1 - truth) log(1 - p)",
+    backward="gx = gloss (p - truth) + p (1 - p) gp",
+    samples=_logistic_samples,
+)
+class LogisticLoss(Function):
+    """Logistic with cross entropy, element by element (logistic_layer.c).
+
+    The second input is the truth, without a gradient; left out, there is no loss. straight_through: see `Dialect`.
+    printed_loss: per element, (batch, n).
+    """
+
+    def __init__(self, straight_through: bool = False) -> None:
+        self.straight_through = straight_through
+        self.truth: Array | None = None
+        self.printed_loss: Array
+
+    def forward(self, x: Array, truth: Array | None = None) -> tuple[Array, Array]:
+        self._p = select.activate(x, "logistic")
+        self.truth = None if truth is None else truth.astype(x.dtype, copy=False)
+        self.printed_loss = np.zeros_like(x)
+        if self.truth is not None:
+            # log p = x - log(1 + e^x) and log(1 - p) = -log(1 + e^x): finite where p rounds to 0 or 1.
+            self.printed_loss = np.logaddexp(0, x) - self.truth * x
+        return self._p, np.asarray(float(np.sum(self.printed_loss, dtype=np.float64)), x.dtype)
+
+    def backward(self, gp: Array, gloss: Array) -> tuple[Array | None, ...]:
+        gx = gp if self.straight_through else gp * self._p * (1 - self._p)
+        if self.truth is not None:
+            gx = gx + gloss * (self._p - self.truth)
+        return (gx, None)[: len(self.inputs)]
+
+
+def logistic_loss(x: Operand, truth: Operand) -> tuple[Variable, Variable]:
+    """Probabilities (batch, n) and summed cross entropy, see `LogisticLoss`. x, truth: (batch, n)."""
+    return LogisticLoss()(x, truth)
 
 
 def _cost_samples(rng: np.random.Generator) -> list[Sample]:

@@ -6,7 +6,7 @@ from undertow.darknet.cfg import Section
 from undertow.darknet.layer import BuildContext, Layer
 from undertow.darknet.layer_shape import LayerShape
 from undertow.darknet.layers_local import Local
-from undertow.darknet.layers_loss import Cost, Softmax, Yolo
+from undertow.darknet.layers_loss import Cost, Logistic, Softmax, Yolo
 from undertow.darknet.layers_normal import Batchnorm, L2norm, Normalization
 from undertow.darknet.layers_plain import Activation, Avgpool, Maxpool, Route, Shortcut, Upsample
 from undertow.darknet.layers_random import Crop, Dropout
@@ -34,6 +34,7 @@ LAYERS: dict[str, type[Layer]] = {
         Dropout,
         Crop,
         Softmax,
+        Logistic,
         Cost,
         Yolo,
     )
