@@ -31,10 +31,11 @@ def read_text(path: PathLike) -> str:
                     raise FormatError(f"more than {LARGEST_TEXT:,} bytes, too large for a prototxt", file=path)
     except (OSError, ValueError) as problem:
         raise unreadable(path, problem) from problem
-    return _decode(bytes(data), path)
+    return decode_text(bytes(data), path)
 
 
-def _decode(data: bytes, path: PathLike) -> str:
+def decode_text(data: bytes, path: PathLike | None = None) -> str:
+    """The text that the bytes of a prototxt stand for; refuses UTF-16 and binary data."""
     for mark, encoding in _OTHER_ENCODINGS:
         if data.startswith(mark):
             raise FormatError(f"the file is written in {encoding}", file=path, remedy="save it as UTF-8 text")

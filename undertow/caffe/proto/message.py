@@ -114,6 +114,12 @@ class Message:
         """What the file had beyond the schema, in order; written back by `to_bytes`."""
         return list(self._unknown or ())
 
+    def keep_unknown(self, field: UnknownField) -> None:
+        """Add a field that the schema does not have; for readers."""
+        if self._unknown is None:
+            object.__setattr__(self, "_unknown", [])
+        self._unknown.append(field)  # type: ignore[union-attr]
+
     # Fields as attributes.
 
     def __getattr__(self, name: str) -> Any:
@@ -295,7 +301,7 @@ class Message:
         return f"<{self._type.name}{f' {label!r}' if label else ''}: {fields}>"
 
 
-def new_message(name: str, fork: ForkLike = DEFAULT_FORK, **values: object) -> Message:
+def new_message(name: str, fork: ForkLike = DEFAULT_FORK, /, **values: object) -> Message:
     """A message by the name of its type: `new_message("BlobShape", dim=[1, 3])`."""
     return Message(get_schema(fork)[name], **values)
 

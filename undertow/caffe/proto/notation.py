@@ -11,8 +11,9 @@ A message begins at the margin with its name; indented below it come its enums a
 A field is its number, name and type, then perhaps `= default` and `deprecated`. After the type, `*` means repeated,
 `!` required, `[]` repeated and kept as one NumPy array. `packed` and `unpacked` say how repeated numbers are
 written to binary files (arrays: packed unless said otherwise; the rest: unpacked). `- name` takes a field away that
-an earlier table has, `- name 1000143` gives it another number: forks use this where its number means something else. `enum Name A=0 B=1` at the margin is
-an enum of its own. A line indented by four or more continues the line before; `#` starts a comment.
+an earlier table has, `- name 1000143` gives it another number: forks use this where its number means something else.
+`enum Name A=0 B=1` at the margin is an enum of its own. A line indented by four or more continues the line before;
+`#` starts a comment.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ WIRE_TYPES = {
 # Names that message objects use themselves; see `message.Message`.
 _TAKEN = frozenset((
     "descriptor", "has_field", "clear_field", "field_names", "mutable", "add", "copy", "copy_from", "merge_from",
-    "to_text", "to_bytes", "unknown_fields", "line_of",
+    "to_text", "to_bytes", "unknown_fields", "line_of", "keep_unknown",
 ))  # fmt: skip
 
 

@@ -204,7 +204,8 @@ class _Parser:
         number = sign * _whole(token.text) if token.kind == "integer" else None
         if number in enum.names:
             return enum.names[number]
-        raise self.source.error(f"{field.name} cannot be {token.text}", start, _choices(field))
+        written = self.source.text[start : token.end]
+        raise self.source.error(f"{field.name} cannot be {written:.40}", start, _choices(field))
 
     # Fields that the schema does not have.
 
@@ -214,8 +215,8 @@ class _Parser:
             self.refused.append((name, message.descriptor, self.layer))
             return
         raw = self.source.text[name.start : self.tokens.previous_end].encode("utf-8", "surrogateescape")
-        kept = UnknownField(0, -1, raw, name.start, name.text, self.source.line(name.start))
-        object.__setattr__(message, "_unknown", [*(message._unknown or ()), kept])
+        line = self.source.line(name.start)
+        message.keep_unknown(UnknownField(0, -1, raw, name.start, name.text, line))
 
     def _skip_value(self, name: Token) -> None:
         colon = self.tokens.take_symbol(":")

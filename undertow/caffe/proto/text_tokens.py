@@ -18,6 +18,7 @@ _TOKEN = re.compile(
       | (?P<float>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fF]?(?![\w.]))""",
     re.VERBOSE,
 )
+_BAD_OCTAL = re.compile(r"0[0-9]+[^0-9]|0[0-9]*[89]")
 _ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|[xX]([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
 _SIMPLE_ESCAPES = {
     "a": b"\a", "b": b"\b", "f": b"\f", "n": b"\n", "r": b"\r", "t": b"\t", "v": b"\v",
@@ -105,8 +106,8 @@ class Tokens:
         match = _TOKEN.match(text, position)
         if match is None or match.lastgroup is None:
             raise self._bad_token(position)
-        if match.lastgroup == "integer" and re.match("0[0-9]*[89]", match[0]):
-            raise self.source.error(f"{match[0]} begins with 0, so it is octal and cannot have 8 or 9", position)
+        if match.lastgroup in ("integer", "float") and _BAD_OCTAL.match(match[0]):
+            raise self.source.error(f"{match[0]} begins with 0, so it is octal: a whole number of digits 0-7", position)
         return Token(match.lastgroup, match[0], position, match.end())
 
     def _bad_token(self, position: int) -> TextFormatError:

@@ -149,7 +149,7 @@ class _Reader:
     def _store(self, message: Message, field: Field, value: object, start: int, stop: int) -> None:
         if value is None:
             # As in protobuf, an enum number without a name counts as an unknown field.
-            self._add_unknown(message, UnknownField(field.number, 0, bytes(self.data[start:stop]), start))
+            message.keep_unknown(UnknownField(field.number, 0, bytes(self.data[start:stop]), start))
         elif field.repeated:
             list.append(getattr(message, field.name), value)
         else:
@@ -164,7 +164,7 @@ class _Reader:
             if value is None:
                 tag = varint(field.number << 3)
                 raw = tag + bytes(self.data[before:position])
-                self._add_unknown(message, UnknownField(field.number, 0, raw, before))
+                message.keep_unknown(UnknownField(field.number, 0, raw, before))
             else:
                 list.append(values, value)
         return stop
@@ -205,13 +205,8 @@ class _Reader:
 
     def _keep_unknown(self, message: Message, number: int, wire_type: int, start: int, position: int, end: int) -> int:
         stop = self._skip(number, wire_type, start, position, end)
-        self._add_unknown(message, UnknownField(number, wire_type, bytes(self.data[start:stop]), start))
+        message.keep_unknown(UnknownField(number, wire_type, bytes(self.data[start:stop]), start))
         return stop
-
-    def _add_unknown(self, message: Message, field: UnknownField) -> None:
-        if message._unknown is None:
-            object.__setattr__(message, "_unknown", [])
-        message._unknown.append(field)  # type: ignore[union-attr]
 
     def _skip(self, number: int, wire_type: int, start: int, position: int, end: int) -> int:
         """The position after a value of any wire type. Groups, long out of use, are skipped whole."""

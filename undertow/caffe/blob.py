@@ -1,0 +1,142 @@
+"""Blob: an array and its gradient, in memory that stays where it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from undertow.errors import ShapeError
+
+Array = np.ndarray[Any, Any]
+Shape = tuple[int, ...]
+
+MAX_AXES = 32
+
+
+class _Memory:
+    """A run of numbers that several blobs may look at; set aside at the first look, filled with zeros."""
+
+    __slots__ = ("array",)
+
+    def __init__(self) -> None:
+        self.array: Array | None = None
+
+    def room(self, count: int, dtype: np.dtype[Any]) -> Array:
+        if self.array is None or self.array.size < count:
+            self.array = np.zeros(count, dtype)
+        return self.array
+
+
+class Blob:
+    """A value and its gradient, both C-contiguous arrays that a user may write into.
+
+    data, diff: arrays of `shape`. They are the same memory at every look, until `reshape` needs more of it, so what is
+    written into them is what the net computes with. shape: any number of axes; () is a single number.
+    """
+
+    __slots__ = ("_data", "_diff", "_views", "dtype", "shape")
+
+    def __init__(self, shape: Sequence[int] = (0,), dtype: Any = np.float32) -> None:
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        self.shape: Shape = ()
+        self._data, self._diff = _Memory(), _Memory()
+        self._views: dict[str, tuple[Array, Array]] = {}
+        self.reshape(*shape)
+
+    @property
+    def data(self) -> Array:
+        """The value."""
+        return self._view("data", self._data)
+
+    @property
+    def diff(self) -> Array:
+        """The gradient."""
+        return self._view("diff", self._diff)
+
+    def _view(self, name: str, memory: _Memory) -> Array:
+        whole = memory.room(self.count, self.dtype)
+        known = self._views.get(name)
+        if known is not None and known[0] is whole:
+            return known[1]
+        view = whole[: self.count].reshape(self.shape)
+        self._views[name] = (whole, view)
+        return view
+
+    def reshape(self, *shape: int) -> None:
+        """Take another shape; the memory stays if it is large enough, and with it the numbers in it."""
+        if len(shape) > MAX_AXES or any(length < 0 for length in shape):
+            raise ShapeError(f"a blob has at most {MAX_AXES} axes, none of them negative, got {tuple(shape)}")
+        shape = tuple(int(length) for length in shape)
+        if shape != self.shape or not self._views:
+            self.shape = shape
+            self._views = {}
+
+    def share_data(self, other: Blob) -> None:
+        """From now on look at the value of another blob, in this blob's shape."""
+        self._check_count(other)
+        if self._data is not other._data:
+            self._data = other._data
+            self._views.pop("data", None)
+
+    def share_diff(self, other: Blob) -> None:
+        """From now on look at the gradient of another blob, in this blob's shape."""
+        self._check_count(other)
+        if self._diff is not other._diff:
+            self._diff = other._diff
+            self._views.pop("diff", None)
+
+    def shares_data(self, other: Blob) -> bool:
+        """Whether both look at one memory."""
+        return self._data is other._data
+
+    def own_data(self) -> None:
+        """Stop sharing: a value of its own, zeros."""
+        self._data = _Memory()
+        self._views.pop("data", None)
+
+    def _check_count(self, other: Blob) -> None:
+        if other.count != self.count or other.dtype != self.dtype:
+            raise ShapeError(f"a blob of shape {self.shape} cannot share the memory of one of shape {other.shape}")
+
+    @property
+    def count(self) -> int:
+        """How many numbers."""
+        return math.prod(self.shape)
+
+    @property
+    def num(self) -> int:
+        """Length of axis 0, of a blob with at most four axes; 1 where there is none. So are the next three."""
+        return self._legacy(0)
+
+    @property
+    def channels(self) -> int:
+        return self._legacy(1)
+
+    @property
+    def height(self) -> int:
+        return self._legacy(2)
+
+    @property
+    def width(self) -> int:
+        return self._legacy(3)
+
+    def _legacy(self, axis: int) -> int:
+        return legacy_length(self.shape, axis)
+
+    def __repr__(self) -> str:
+        return f"<Blob {shape_text(self.shape)}>"
+
+
+def legacy_length(shape: Shape, axis: int) -> int:
+    """The length of an axis by its old name (num, channels, height, width): at most four axes, missing ones are 1."""
+    if len(shape) > 4:
+        raise ShapeError(f"num, channels, height and width need at most 4 axes, the blob has {len(shape)}: {shape}")
+    return shape[axis] if axis < len(shape) else 1
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    """A shape as Caffe prints it: the lengths, and their product in parentheses."""
+    return "".join(f"{length} " for length in shape) + f"({math.prod(shape)})"
