@@ -175,6 +175,25 @@ def test_transposing_packed_weights_equals_packing_transposed(case, rng):
     np.testing.assert_array_equal(one, two)
 
 
+@pytest.mark.parametrize("level", ["fast", "precise"])
+@pytest.mark.parametrize("case", [c for c in GRID if "groups" not in c and "depthwise" not in c])
+def test_gradient_from_packed_weights_equals_that_from_transposed(case, level, rng):
+    n, ci, co, h, w, kernel, geometry = GRID[case]
+    layer = Convolution(n, h, w, ci, co, kernel, geometry, fast=level == "fast")
+    weights = rng.standard_normal((co, ci, *kernel)).astype(np.float32)
+    gy, one, two = (GuardedTensor(n, co, layer.out_h, layer.out_w), *(GuardedTensor(n, ci, h, w) for _ in range(2)))
+    gy.array[:] = rng.standard_normal(gy.array.shape)
+    packed, transposed = GuardedBytes(layer.packed_size), GuardedBytes(layer.transposed_size)
+    memory = GuardedScratch()
+    layer.pack(weights.ctypes.data, packed.address, memory)
+    layer.pack_transposed(weights.ctypes.data, transposed.address, memory)
+    layer.backward_data(gy.tensor, transposed.address, one.tensor, memory)
+    layer.backward_data_from(gy.tensor, packed.address, two.tensor, memory)
+    np.testing.assert_array_equal(one.array, two.array)
+    for guarded in (one, two, memory):
+        guarded.check()
+
+
 KINDS = ["first layer", "winograd, few tiles", "winograd, many tiles", "stride 2", "1x1, several blocks of k"]
 
 

@@ -1,6 +1,6 @@
 """Batch normalisation on float32 arrays (batch, channels) or (batch, channels, height, width).
 
-Sums are float32 within 64 values and float64 across them; the variance is summed from differences to a value
+Sums are float32 within 256 values and float64 across them; the variance is summed from differences to a value
 near the mean, so a large mean costs no digits.
 """
 

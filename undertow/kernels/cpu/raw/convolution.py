@@ -101,6 +101,18 @@ class Convolution:
             for walk in self._tables.backward:
                 direct.convolve(gy, w, self.taps, gx, walk, self._zeros.ctypes.data, memory, then)
 
+    def backward_data_from(self, gy: Tensor, w: int, gx: Tensor, memory: Scratch, *, accumulate: bool = False) -> None:
+        """`backward_data` with weights from `pack`: for a plan, which keeps its weights in that form only."""
+        if self.kind == "winograd":
+            top, left = 2 - self.window.top, 2 - self.window.left
+            then = Epilogue(accumulate=accumulate)
+            winograd.forward(gy, w, gx, top, left, self.m, memory, then, transposed=True)
+            return
+        with memory.frame():
+            transposed = memory.take(self.transposed_size)
+            self.transpose(w, transposed)
+            self.backward_data(gy, transposed, gx, memory, accumulate=accumulate)
+
     def backward_weights(self, x: Tensor, gy: Tensor, gw: int, memory: Scratch) -> None:
         """gw = gradient of the weights, packed as by `pack`."""
         if self.kind == "winograd":

@@ -53,6 +53,7 @@ class Scratch:
         self._blocks: list[np.ndarray] = []
         self._top = 0
         self._used = 0
+        self._peak = 0
         self._depth = 0
 
     def take(self, size: int) -> int:
@@ -64,6 +65,7 @@ class Scratch:
         address = self._blocks[-1].ctypes.data + self._top
         self._top += size
         self._used += size
+        self._peak = max(self._peak, self._used)
         return int(address)
 
     @contextmanager
@@ -78,7 +80,7 @@ class Scratch:
             if len(self._blocks) == blocks:
                 self._top = top
             elif self._depth == 0:  # grown: next time one block holds it all
-                self._blocks = [aligned_bytes(self._used)]
+                self._blocks = [aligned_bytes(self._peak)]
                 self._top = 0
             self._used = used
 

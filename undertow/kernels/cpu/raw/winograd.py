@@ -13,6 +13,7 @@ _winograd = Kernels("winograd")
 FEW = 256  # up to so many tiles, weights are transformed panel by panel and never stored as a whole
 _PAD = 320  # bytes between slabs, as in source/winograd.py
 _TMP = 36 * 64  # scratch of one tile's transforms
+_BLOCK = 18 * 1024  # scratch for transposing weights
 
 
 def tiles_of(y: Tensor, m: int) -> int:
@@ -34,28 +35,48 @@ def _vectors(channels: int) -> int:
     return ceil_div(channels, 16) * 16
 
 
-def forward(x: Tensor, w: int, y: Tensor, top: int, left: int, m: int, memory: Scratch, then: Epilogue = PLAIN) -> None:
-    """y = conv(x, packed w), padding (top, left); with transposed, flipped weights: the gradient of the input."""
+def forward(
+    x: Tensor,
+    w: int,
+    y: Tensor,
+    top: int,
+    left: int,
+    m: int,
+    memory: Scratch,
+    then: Epilogue = PLAIN,
+    *,
+    transposed: bool = False,
+) -> None:
+    """y = conv(x, packed w), padding (top, left). With transposed, flipped weights: the gradient of the input.
+
+    transposed: w is packed for the opposite direction, y.c -> x.c; it is transposed and flipped on the way.
+    """
     if tiles_of(y, m) <= FEW:
-        _few_forward(x, w, y, top, left, m, memory, then)
+        _few_forward(x, w, y, top, left, m, memory, then, transposed)
     else:
-        _many_forward(x, w, y, top, left, m, memory, then)
+        _many_forward(x, w, y, top, left, m, memory, then, transposed)
 
 
-def _many_forward(x: Tensor, w: int, y: Tensor, top: int, left: int, m: int, memory: Scratch, then: Epilogue) -> None:
+def _many_forward(
+    x: Tensor, w: int, y: Tensor, top: int, left: int, m: int, memory: Scratch, then: Epilogue, transposed: bool
+) -> None:
     nn, tiles, panels = (m + 2) ** 2, tiles_of(y, m), ceil_div(y.c, 16)
     T = _block(tiles, x.c, y.c)
     us = panels * x.c * 64 + _PAD
+    sums = 8 * _vectors(y.c)
     step = align(
-        _TMP + 8 * _vectors(y.c) + nn * 4 * (max(x.c, y.c) + 16) + nn * (T * (_row(x.c) + _row(y.c)) + 2 * _PAD)
+        _TMP + max(_BLOCK, sums + nn * 4 * (max(x.c, y.c) + 16) + nn * (T * (_row(x.c) + _row(y.c)) + 2 * _PAD))
     )
     with memory.frame():
         u = memory.take(nn * us)
         tmp = memory.take(step * team().size)
-        team().run(
-            panels,
-            lambda t, a, b: _winograd.weights_forward(m, w, u + a * x.c * 64, us, x.c, a, b, tmp + t * step),
-        )
+
+        def weights(t: int, a: int, b: int) -> None:
+            target = u + a * x.c * 64
+            if transposed:
+                _winograd.weights_forward_transposed(m, w, target, us, y.c, x.c, a, b, tmp + t * step)
+            else:
+                _winograd.weights_forward(m, w, target, us, x.c, a, b, tmp + t * step)
 
         def call(t: int, b0: int, b1: int, sums: int) -> None:
             _winograd.forward(
@@ -63,12 +84,15 @@ def _many_forward(x: Tensor, w: int, y: Tensor, top: int, left: int, m: int, mem
                 tiles, T, b0, b1, tmp + t * step, then.accumulate, then.bias, then.slope, sums, 8 * y.c,
             )  # fmt: skip
 
+        team().run(panels, weights)
         over_blocks(ceil_div(tiles, T), then.sums, y.c, call)
 
 
-def _few_forward(x: Tensor, w: int, y: Tensor, top: int, left: int, m: int, memory: Scratch, then: Epilogue) -> None:
+def _few_forward(
+    x: Tensor, w: int, y: Tensor, top: int, left: int, m: int, memory: Scratch, then: Epilogue, transposed: bool
+) -> None:
     nn, tiles, panels = (m + 2) ** 2, tiles_of(y, m), ceil_div(y.c, 16)
-    own = _TMP + 256 + nn * 128 + nn * (tiles * 192 + _PAD) + nn * (2 * x.c * 64 + _PAD)
+    own = _TMP + _BLOCK + 256 + nn * 128 + nn * (tiles * 192 + _PAD) + nn * (2 * x.c * 64 + _PAD)
     step = align(max(own, _TMP + nn * 4 * (x.c + 16)))
     with memory.frame():
         v = memory.take(nn * (tiles * _row(x.c) + _PAD))
@@ -77,8 +101,8 @@ def _few_forward(x: Tensor, w: int, y: Tensor, top: int, left: int, m: int, memo
 
         def call(t: int, p0: int, p1: int) -> None:
             _winograd.few_forward(
-                m, v, w, y.address, y.stride, y.h, y.w, x.c, y.c, tiles, p0, p1, tmp + t * step, then.accumulate,
-                then.bias, then.slope, then.sums, 8 * y.c,
+                m, v, w, transposed, y.address, y.stride, y.h, y.w, x.c, y.c, tiles, p0, p1, tmp + t * step,
+                then.accumulate, then.bias, then.slope, then.sums, 8 * y.c,
             )  # fmt: skip
 
         over_panels(panels, call)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from undertow.kernels.cpu.source.compiler import kernel
+from undertow.kernels.cpu.source.compiler import inline, kernel
 from undertow.kernels.cpu.source.simd import (
     LANES,
     load_float,
@@ -46,6 +46,58 @@ def max_forward(x, xs, H, W, y, ys, index, Ho, Wo, kh, kw, sy, sx, pt, pl, C, r0
                 store_part(y + (r * Wo + o) * ys + 4 * c, best, n)
                 if index:
                     store_part(index + ((r * Wo + o) * C + c) * 4, winner, n)
+
+
+@kernel
+def max_forward_2x2(x, xs, H, W, y, ys, index, Ho, Wo, C, r0, r1):
+    """`max_forward` for 2x2 windows with stride 2 that lie inside the image."""
+    for r in range(r0, r1):
+        img = r // Ho
+        i = 2 * (r - img * Ho)
+        row = x + (img * H + i) * W * xs
+        for o in range(Wo):
+            k = i * W + 2 * o
+            p = row + 2 * o * xs
+            i0, i1, i2, i3 = splat_int(k), splat_int(k + 1), splat_int(k + W), splat_int(k + W + 1)
+            for c in range(0, C, LANES):
+                n = C - c
+                a, b = load_part(p + 4 * c, n), load_part(p + xs + 4 * c, n)
+                d, e = load_part(p + W * xs + 4 * c, n), load_part(p + W * xs + xs + 4 * c, n)
+                ia, ib = where_wins(b, a, i1, i0), where_wins(e, d, i3, i2)
+                a, b = where_wins(b, a, b, a), where_wins(e, d, e, d)
+                store_part(y + (r * Wo + o) * ys + 4 * c, where_wins(b, a, b, a), n)
+                if index:
+                    store_part(index + ((r * Wo + o) * C + c) * 4, where_wins(b, a, ib, ia), n)
+
+
+@kernel
+def max_backward_2x2(gy, gs, index, Ho, Wo, gx, xs, H, W, C, r0, r1, acc):
+    """`max_backward` for 2x2 windows with stride 2: window rows r0..r1 of N * Ho, two input rows each."""
+    for r in range(r0, r1):
+        img = r // Ho
+        i = 2 * (r - img * Ho)
+        row = gx + (img * H + i) * W * xs
+        for o in range(Wo):
+            k = i * W + 2 * o
+            p = row + 2 * o * xs
+            i0, i1, i2, i3 = splat_int(k), splat_int(k + 1), splat_int(k + W), splat_int(k + W + 1)
+            for c in range(0, C, LANES):
+                n = C - c
+                g = load_part(gy + (r * Wo + o) * gs + 4 * c, n)
+                won = load_part(index + ((r * Wo + o) * C + c) * 4, n)
+                _give(p + 4 * c, won, i0, g, n, acc)
+                _give(p + xs + 4 * c, won, i1, g, n, acc)
+                _give(p + W * xs + 4 * c, won, i2, g, n, acc)
+                _give(p + W * xs + xs + 4 * c, won, i3, g, n, acc)
+
+
+@inline
+def _give(target, won, mine, g, n, acc):
+    """To one pixel of a window: its gradient if it won, else 0."""
+    v = where_same_bits(won, mine, g, zero())
+    if acc:
+        v = v + load_part(target, n)
+    store_part(target, v, n)
 
 
 @kernel

@@ -16,7 +16,9 @@ would share one set of the cache:
 
 from __future__ import annotations
 
-from undertow.kernels.cpu.source.compiler import kernel
+import numpy as np
+
+from undertow.kernels.cpu.source.compiler import inline, kernel
 from undertow.kernels.cpu.source.direct import add_sums
 from undertow.kernels.cpu.source.micro import nn, tn
 from undertow.kernels.cpu.source.simd import (
@@ -24,10 +26,13 @@ from undertow.kernels.cpu.source.simd import (
     VBYTES,
     fma,
     load,
+    load_float,
     load_part,
     splat,
     store,
+    store_float,
     store_part,
+    transpose8,
     where_greater,
     zero,
 )
@@ -47,6 +52,7 @@ from undertow.kernels.cpu.source.winograd_tiles import (
 KC = 256  # rows of B per pass: two panels are 32 KB
 PAD = 320  # bytes between slabs
 TMP = 36 * VBYTES  # bytes of the transforms' scratch
+BLOCK = 18 * 1024  # bytes of a 16 x 32 block of weights, all taps
 
 
 @kernel
@@ -59,6 +65,47 @@ def weights_forward(m, w, U, us, Ci, p0, p1, tmp):
                 weights4(w + p * 9 * tap + c, tap, U + (p - p0) * tap + c, us, tmp)
             else:
                 weights2(w + p * 9 * tap + c, tap, U + (p - p0) * tap + c, us, tmp)
+
+
+@kernel
+def weights_forward_transposed(m, w, U, us, Ci, Co, q0, q1, tmp):
+    """U for the gradient of the input, from weights packed for `forward`: transposed, taps flipped.
+
+    Panels q0..q1 of input channels; U begins with panel q0 and has Co rows per panel. tmp: TMP bytes, then BLOCK.
+    """
+    block = tmp + TMP
+    for p in range(q0, q1, 2):  # two panels: weights are read in runs of 2 KB
+        last = min(p + 2, q1)
+        for o in range(0, Co, 16):
+            for t in range(9):
+                source = w + (o // 16 * 9 + 8 - t) * Ci * 64
+                for q in range(p, last):
+                    _transpose16(source + q * 1024, min(16, Ci - 16 * q), block + ((q - p) * 9 + t) * 1024)
+            for q in range(p, last):
+                for r in range(min(16, Co - o)):
+                    source = block + (q - p) * 9 * 1024 + r * 64
+                    u = U + ((q - q0) * Co + o + r) * 64
+                    for c in range(0, 64, VBYTES):
+                        if m == 4:
+                            weights4(source + c, 1024, u + c, us, tmp)
+                        else:
+                            weights2(source + c, 1024, u + c, us, tmp)
+
+
+@inline
+def _transpose16(source, rows, target):
+    """`rows` rows of 16 floats to 16 rows of 16, zeros behind the rows that are there."""
+    if rows == 16:
+        for a in range(0, 16, 8):
+            for b in range(0, 16, 8):
+                transpose8(source + a * 64 + 4 * b, 64, target + b * 64 + 4 * a, 64)
+        return
+    for b in range(16):
+        for a in range(16):
+            value = np.float32(0)
+            if a < rows:
+                value = load_float(source + a * 64 + 4 * b)
+            store_float(target + b * 64 + 4 * a, value)
 
 
 @kernel
@@ -240,22 +287,25 @@ def few_input(m, x, xs, H, W, pt, pl, Ho, Wo, C, tiles, t0, t1, V, tmp):
 
 @kernel(floats=("slope",))
 def few_forward(
-    m, V, w, y, ys, Ho, Wo, Ci, Co, tiles, p0, p1, tmp, acc, bias, slope, sums, sq
+    m, V, w, transposed, y, ys, Ho, Wo, Ci, Co, tiles, p0, p1, tmp, acc, bias, slope, sums, sq
 ):  # fmt: skip
-    """Output panels p0..p1, from V of all tiles."""
+    """Output panels p0..p1, from V of all tiles. transposed: w is packed for the other direction, Co -> Ci."""
     n = m + 2
     th, tw = (Ho + m - 1) // m, (Wo + m - 1) // m
     lda = 4 * ((Ci + LANES - 1) // LANES * LANES) + 64
     ldm, us = 128 + 64, 2 * Ci * 64 + PAD
     sv, sm = tiles * lda + PAD, tiles * ldm + PAD
-    part = tmp + TMP
+    part = tmp + TMP + BLOCK
     pad = part + 256
     M = pad + n * n * 128
     U = M + n * n * sm
     for p in range(p0, p1, 2):
         both = min(2, p1 - p)
         cols = 16 * both
-        weights_forward(m, w, U, us, Ci, p, p + both, tmp)
+        if transposed:
+            weights_forward_transposed(m, w, U, us, Co, Ci, p, p + both, tmp)
+        else:
+            weights_forward(m, w, U, us, Ci, p, p + both, tmp)
         for e in range(n * n):
             for k in range(0, Ci, KC):
                 A, B = V + e * sv + 4 * k, U + e * us + k * 64
