@@ -44,6 +44,7 @@ _LAZY: dict[str, str] = {
     "save": "undertow.layers.saving",
     "load": "undertow.layers.saving",
     "Module": "undertow.layers",
+    "plan": "undertow.plans",
     "set_threads": "undertow.kernels.select",
 }
 

@@ -37,6 +37,8 @@ def backward(y: Variable, retain_grad: bool = False, create_graph: bool = False)
     walk.seed(y, seed)
     walk.run()
     walk.store_leaves()
+    for hook in modes.hooks:
+        hook.after_walk()
 
 
 def grad(

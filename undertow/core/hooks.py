@@ -57,6 +57,9 @@ class FunctionHook:
         """Called before a walk backward; True keeps it from taking place."""
         return False
 
+    def after_walk(self) -> None:
+        """Called after `Variable.backward`, when the gradients are in the leaves."""
+
     def before_backward(self, function: Function, output_grads: Arrays) -> None:
         """Called with the gradients of the outputs before `function.backward`."""
 

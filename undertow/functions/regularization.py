@@ -45,14 +45,18 @@ def _samples(rng: np.random.Generator) -> list[Sample]:
     samples=_samples,
 )
 class Dropout(Function):
-    """`dropout` with given uniform numbers r."""
+    """`dropout` with given uniform numbers r, or with ones drawn at every forward from rng (fresh when None)."""
 
-    def __init__(self, ratio: float, uniform: Array) -> None:
-        self.ratio, self.uniform = ratio, uniform
+    def __init__(self, ratio: float, uniform: Array | None = None, rng: np.random.Generator | None = None) -> None:
+        self.ratio, self.uniform, self.rng = ratio, uniform, rng
 
     def forward(self, x: Array) -> Array:
-        check_same_shape("dropout", x, self.uniform)
-        self._factors = np.where(self.uniform < self.ratio, 0, 1 / (1 - self.ratio)).astype(x.dtype)
+        uniform: Any = self.uniform
+        if uniform is None:
+            generator = np.random.default_rng() if self.rng is None else self.rng
+            uniform = generator.random(x.shape, dtype=np.float32)
+        check_same_shape("dropout", x, uniform)
+        self._factors = np.where(uniform < self.ratio, 0, 1 / (1 - self.ratio)).astype(x.dtype)
         return x * self._factors
 
     def backward(self, gy: Array) -> Array:
@@ -78,7 +82,4 @@ def dropout(
     x = as_variable(x)
     if not is_training():
         return x
-    if uniform is None:
-        generator = np.random.default_rng() if rng is None else rng
-        uniform = generator.random(x.shape, dtype=np.float32)
-    return Dropout(ratio, uniform)(x)
+    return Dropout(ratio, uniform, rng)(x)

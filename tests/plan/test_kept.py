@@ -1,0 +1,135 @@
+"""Named values between calls: what the layers of a Caffe net need of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+import undertow as ut
+from undertow.functions import linear
+from undertow.plans import Planned, plan
+
+
+class BlobNet:
+    """fc1 -> relu in place -> fc2 -> squared error, run from layer to layer on named blobs."""
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(5)
+        self.w1 = ut.Parameter(rng.standard_normal((4, 3)), name="w1")
+        self.w2 = ut.Parameter(rng.standard_normal((2, 4)), name="w2")
+        self.names = ("data", "fc1", "fc2", "loss")
+        self.layers = (
+            ("data", "fc1", lambda x: linear(x, self.w1)),
+            ("fc1", "fc1", ut.relu),
+            ("fc1", "fc2", lambda x: linear(x, self.w2)),
+            ("fc2", "loss", lambda x: (x * x).sum()),
+        )
+
+    def forward(self, x: ut.Variable, start: int = 0, end: int = 4) -> ut.Variable:
+        for _, top, layer in self.layers[start:end]:
+            x = layer(x)
+            x.name = top
+        return x
+
+    def train(self, x: np.ndarray) -> ut.Variable:
+        loss = self.forward(ut.Variable(x, name="data"))
+        loss.backward()
+        return loss
+
+
+def expected(net: BlobNet, x: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    fc1 = x @ net.w1.data.T
+    relu = np.maximum(fc1, 0)
+    fc2 = relu @ net.w2.data.T
+    g2 = 2 * fc2
+    g1 = (g2 @ net.w2.data) * (fc1 > 0)
+    return {"fc1": (relu, g1), "fc2": (fc2, g2), "data": (x, g1 @ net.w1.data)}
+
+
+def check(planned: Planned, net: BlobNet, x: np.ndarray, names: Sequence[str]) -> None:
+    for name in names:
+        data, grad = expected(net, x)[name]
+        np.testing.assert_allclose(planned.kept[name].data, data, rtol=1e-12)
+        np.testing.assert_allclose(planned.kept[name].grad, grad, rtol=1e-12)
+
+
+def test_named_blobs_hold_data_and_diff_after_every_call_in_one_place() -> None:
+    net = BlobNet()
+    planned = plan(net.train, persistent=["fc1", "fc2"])
+    places = set()
+    for k in range(5):
+        x = np.random.default_rng(k).standard_normal((6, 3))
+        planned(x)
+        check(planned, net, x, ["fc1", "fc2"])
+        places.add((id(planned.kept["fc1"].data), id(planned.kept["fc1"].grad)))
+    assert planned.is_replaying
+    assert len(places) == 1
+
+
+def test_the_gradient_of_the_input_blob_is_kept_too() -> None:
+    net = BlobNet()
+    planned = plan(net.train, persistent=["data"])
+    for k in range(5):
+        x = np.random.default_rng(k).standard_normal((6, 3))
+        planned(x)
+        check(planned, net, x, ["data"])
+    assert planned.is_replaying
+
+
+def test_a_range_starts_from_what_was_written_into_a_blob() -> None:
+    net = BlobNet()
+    with ut.no_grad():
+        whole = plan(lambda x: net.forward(ut.Variable(x)), persistent=["fc1", "fc2"])
+        for k in range(3):
+            whole(np.random.default_rng(k).standard_normal((6, 3)))
+        fc1 = whole.kept["fc1"]
+        assert fc1.data is not None
+        tail = plan(lambda: net.forward(ut.Variable(fc1.data), start=2), persistent=["fc2"])
+        for k in range(5):
+            fc1.data[...] = k
+            loss = tail()
+            y = np.full((6, 4), float(k)) @ net.w2.data.T
+            np.testing.assert_allclose(float(loss.data), (y * y).sum(), rtol=1e-12)
+            np.testing.assert_allclose(tail.kept["fc2"].data, y, rtol=1e-12)
+        assert tail.is_replaying
+
+
+def test_a_range_ends_in_the_middle() -> None:
+    net = BlobNet()
+    with ut.no_grad():
+        head = plan(lambda x: net.forward(ut.Variable(x), end=2), persistent=["fc1"])
+        for k in range(4):
+            x = np.random.default_rng(k).standard_normal((6, 3))
+            head(x)
+            np.testing.assert_allclose(head.kept["fc1"].data, np.maximum(x @ net.w1.data.T, 0), rtol=1e-12)
+        assert head.is_replaying
+
+
+def test_blobs_are_kept_where_the_step_cannot_be_planned() -> None:
+    net = BlobNet()
+    planned = plan(lambda x: float(net.train(x).data), persistent=["fc1"])
+    for k in range(4):
+        x = np.random.default_rng(k).standard_normal((6, 3))
+        planned(x)
+        check(planned, net, x, ["fc1"])
+    assert not planned.is_replaying
+
+
+def test_a_blob_of_another_shape_gets_new_arrays() -> None:
+    net = BlobNet()
+    planned = plan(net.train, persistent=["fc1"])
+    for rows in (6, 6, 6, 2, 2, 2):
+        x = np.random.default_rng(rows).standard_normal((rows, 3))
+        planned(x)
+        check(planned, net, x, ["fc1"])
+
+
+@pytest.mark.parametrize("names", [["nothing"], []])
+def test_names_that_do_not_occur_are_empty(names: list[str]) -> None:
+    net = BlobNet()
+    planned = plan(net.train, persistent=names)
+    for k in range(3):
+        planned(np.full((2, 3), float(k)))
+    assert all(kept.data is None for kept in planned.kept.values())

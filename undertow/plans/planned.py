@@ -1,0 +1,271 @@
+"""`plan`: a step of define-by-run code that is recorded twice, compared, and from then on replayed."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from undertow.core.modes import modes
+from undertow.core.variable import Variable
+from undertow.errors import UndertowError
+from undertow.plans.check import compare_with_unplanned
+from undertow.plans.compare import compare, kept_objects
+from undertow.plans.keep import Keeper, Kept
+from undertow.plans.program import Program, Stale
+from undertow.plans.record import Made, Recorder
+from undertow.plans.results import Leaf, Result, build, describe
+from undertow.plans.snapshot import checksum
+
+_log = logging.getLogger("undertow.plan")
+_MOST_PLANS = 64  # per step; the one unused for longest goes first
+
+
+@dataclass
+class _Seen:
+    """The first recorded run."""
+
+    recorder: Recorder
+    result: Result
+    arguments: tuple[int, ...]
+
+
+@dataclass
+class _Unplanned:
+    """Why a step runs as ordinary code."""
+
+    reason: str
+
+
+@dataclass
+class _Replayed:
+    program: Program
+    calls: int = 0
+    kept_objects: list[Any] = field(default_factory=list)
+
+
+class Planned:
+    """A step with its plans: one for each set of shapes, types and modes it is called with.
+
+    Calling it does what the step does. kept: what `persistent` names, after each call.
+    """
+
+    def __init__(self, step: Callable[..., Any], persistent: Iterable[str] = (), trusted: bool = False) -> None:
+        self.step = step
+        self._keeper = Keeper(persistent)
+        self._trusted = trusted
+        self._plans: OrderedDict[Hashable, _Seen | _Unplanned | _Replayed] = OrderedDict()
+        self._buffers: dict[int, np.ndarray] = {}
+        self._said: set[str] = set()
+        self.last: Program | None = None
+
+    @property
+    def kept(self) -> dict[str, Kept]:
+        """By the names given as `persistent`: arrays that stay in place from call to call; see `Kept`."""
+        return self._keeper.kept
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether the last call was a replay."""
+        return self.last is not None
+
+    def reason(self) -> str | None:
+        """Why some call of this step runs unplanned; None while none does."""
+        return next((plan.reason for plan in self._plans.values() if isinstance(plan, _Unplanned)), None)
+
+    def forget(self) -> None:
+        """Drop all plans; the next calls record anew."""
+        self._plans.clear()
+        self._buffers.clear()
+
+    def __call__(self, *arguments: Any) -> Any:
+        """The step, replayed where a plan fits, else run as it is."""
+        self.last = None
+        if modes.hooks:
+            self._say("hooks are active: the step runs unplanned meanwhile")
+            return self._run_plainly(arguments)
+        try:
+            key = _key(arguments)
+            plan = self._plans.get(key)
+        except _NoKey as problem:
+            self._say(str(problem))
+            return self._run_plainly(arguments)
+        if isinstance(plan, _Unplanned):
+            return self._run_plainly(arguments)
+        if isinstance(plan, _Replayed):
+            self._plans.move_to_end(key)
+            try:
+                return self._replay(plan, arguments)
+            except Stale:
+                plan = None
+                del self._plans[key]
+        return self._record(key, plan, arguments)
+
+    # --- replays ----------------------------------------------------------------------------------------
+
+    def _replay(self, plan: _Replayed, arguments: tuple[Any, ...]) -> Any:
+        plan.calls += 1
+        every = _check_every()
+        if every and plan.calls % every == 0:
+            result = compare_with_unplanned(self.step, plan.program, plan.kept_objects, arguments)
+        else:
+            result = plan.program.run(arguments)
+        plan.program.keep_into(self._keeper.store)
+        self.last = plan.program
+        return result
+
+    def _run_plainly(self, arguments: tuple[Any, ...]) -> Any:
+        if not self._keeper.names:
+            return self.step(*arguments)
+        watch = self._keeper.watch()
+        with watch:
+            result = self.step(*arguments)
+        self._keeper.store_watched(watch)
+        return result
+
+    # --- recording --------------------------------------------------------------------------------------
+
+    def _record(self, key: Hashable, first: _Seen | None, arguments: tuple[Any, ...]) -> Any:
+        watched, lent = _lend_gradients(first.recorder if first else None)
+        recorder = Recorder(arguments, watched, self._keeper.names)
+        with recorder:
+            returned = self.step(*arguments)
+        recorder.finish()
+        _take_back(lent)
+        self._keeper.store_recorded(recorder)
+        result = describe(returned, recorder)
+        if recorder.problem or result.problem:
+            self._give_up(key, recorder.problem or result.problem or "")
+            return returned
+        sums = tuple(checksum(a) for a in arguments if isinstance(a, np.ndarray))
+        if first is None:
+            self._remember(key, _Seen(recorder, result, sums))
+            return returned
+        found = compare(first.recorder, recorder, (first.result, result))
+        problem = found.problem or _open_result(recorder, result)
+        if problem is not None:
+            self._give_up(key, problem)
+            return returned
+        if found.doubt is not None and not self._trusted and sums and sums == first.arguments:
+            self._say(f"{found.doubt} may depend on the arguments: planning waits for a call with others")
+            return returned
+        copies = build(result.layout, lambda leaf: _copied(leaf, recorder))
+        lasting = frozenset(
+            n
+            for n, (a, b) in enumerate(zip(first.recorder.values, recorder.values, strict=True))
+            if b.is_leaf and a.variable is b.variable
+        )
+        program = Program(recorder, result, lasting, self._keeper.find(recorder), self._buffers)
+        self._remember(key, _Replayed(program, 0, kept_objects(recorder)))
+        return copies
+
+    def _remember(self, key: Hashable, plan: _Seen | _Unplanned | _Replayed) -> None:
+        self._plans[key] = plan
+        self._plans.move_to_end(key)
+        while len(self._plans) > _MOST_PLANS:
+            self._plans.popitem(last=False)
+
+    def _give_up(self, key: Hashable, reason: str) -> None:
+        self._remember(key, _Unplanned(reason))
+        self._say(f"the step runs unplanned: {reason}")
+
+    def _say(self, line: str) -> None:
+        """One line, once."""
+        if line not in self._said:
+            self._said.add(line)
+            _log.warning("%s: %s", getattr(self.step, "__qualname__", "step"), line)
+
+
+def plan(step: Callable[..., Any], persistent: Iterable[str] = ()) -> Planned:
+    """A function that does what `step` does, faster from the third call on.
+
+    step(*arguments) computes with Variables, may call `loss.backward()`, and returns Variables, arrays, tuples,
+    lists or dicts of them, or None. Two real calls are recorded and compared. If they ran the same operations with
+    the same options and constants, the operations and the walk backward are from then on replayed on fixed memory,
+    fused where possible; otherwise the step goes on running as it is, and one line in the log "undertow.plan" names
+    the source line that differed.
+
+    Read anew in every replay: array arguments, parameters and other Variables from outside, arrays among the options
+    of operations (running statistics). Numbers that change are passed as arrays of shape (). Gradients add up in
+    the parameters' `.grad`. Not replayed: Python code between the operations, so that updates of parameters stand
+    outside the step; a step that changes a parameter itself is not planned.
+
+    What is returned is a copy and cannot be differentiated further. Reading another Variable of a planned step is
+    an error, except those whose `name` is in `persistent`: see `Planned.kept`.
+
+    Other shapes, types or modes make another plan. Hooks make the step run unplanned while they are active. With
+    the environment variable UNDERTOW_CHECK_PLAN=n every n-th replay is compared with a real run.
+    """
+    return Planned(step, persistent)
+
+
+class _NoKey(Exception):
+    pass
+
+
+def _key(arguments: tuple[Any, ...]) -> Hashable:
+    """What a plan depends on besides the step itself."""
+    parts: list[Hashable] = [modes.recording, modes.training, modes.precision]
+    for index, argument in enumerate(arguments):
+        if isinstance(argument, np.ndarray):
+            parts.append((argument.shape, argument.dtype.str, argument.strides))
+        elif isinstance(argument, Variable):
+            raise _NoKey(f"argument {index} is a Variable: the step runs unplanned; pass its array")
+        elif argument is None or isinstance(argument, (bool, int, float, str)):
+            parts.append((type(argument), argument))
+        else:
+            raise _NoKey(f"argument {index} is a {type(argument).__name__}: the step runs unplanned; pass arrays")
+    return tuple(parts)
+
+
+def _lend_gradients(recorder: Recorder | None) -> tuple[list[Variable], list[tuple[Variable, np.ndarray]]]:
+    """Zeros as gradients for the leaves of the first run, so that the second shows whether the step clears them."""
+    if recorder is None:
+        return [], []
+    leaves = {id(v.variable): v.variable for v in recorder.values if v.is_leaf and v.requires_grad}
+    lent = []
+    for variable in leaves.values():
+        if variable.grad is None:
+            variable.grad = np.zeros(variable.shape, variable.dtype)
+            lent.append((variable, variable.grad))
+    return list(leaves.values()), lent
+
+
+def _take_back(lent: Sequence[tuple[Variable, np.ndarray]]) -> None:
+    for variable, zeros in lent:
+        if variable.grad is zeros:
+            variable.clear_grad()
+
+
+def _open_result(recorder: Recorder, result: Result) -> str | None:
+    """A step that returns something still to be differentiated would lose its way back."""
+    if recorder.walks:
+        return None
+    for value in recorder.values:
+        if isinstance(value.source, Made) and value.requires_grad:
+            return (
+                f"{value.where}: the step records a graph but does not call backward(); use no_grad() if none is wanted"
+            )
+    return None
+
+
+def _copied(leaf: Leaf, recorder: Recorder) -> Any:
+    variable = recorder.values[leaf.value].variable
+    if leaf.kind == "grad":
+        return None if variable.grad is None else variable.grad.copy()
+    copy = variable.data.copy()
+    return copy if leaf.kind == "array" else Variable(copy, variable.name, requires_grad=False)
+
+
+def _check_every() -> int:
+    text = os.environ.get("UNDERTOW_CHECK_PLAN", "")
+    if not text:
+        return 0
+    if not text.isdigit():
+        raise UndertowError(f"UNDERTOW_CHECK_PLAN is {text!r}", remedy="set it to a whole number; 0 for never")
+    return int(text)

@@ -1,0 +1,114 @@
+"""Options of operations, taken down so that two runs of a step can be compared."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import zlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from undertow.core.variable import Variable
+
+ENGINE_FIELDS = frozenset({"inputs", "generation", "needs_input_grad", "_outputs", "_output_likes"})
+
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, type, np.generic, np.dtype, slice)
+
+
+class ArrayTaken(NamedTuple):
+    """An array as it was: the object, and a checksum of its values at that moment."""
+
+    array: np.ndarray
+    checksum: int
+
+
+class Group(NamedTuple):
+    """A tuple, dict or dataclass: its type and what it holds, taken down one by one."""
+
+    kind: type
+    items: tuple[tuple[Any, Any], ...]
+
+
+class Thing(NamedTuple):
+    """Any other object, known by its identity only."""
+
+    object: Any
+
+
+def checksum(array: np.ndarray) -> int:
+    """The same for equal arrays, and practically never for unlike ones."""
+    head = f"{array.dtype.str}{array.shape}".encode()
+    return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data, zlib.crc32(head))
+
+
+def take(value: Any) -> Any:
+    """The value in a form that `same` can compare later, whatever happens to the value itself."""
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, np.ndarray):
+        return Thing(value) if value.dtype.hasobject else ArrayTaken(value, checksum(value))
+    if isinstance(value, (tuple, list)):
+        return Group(type(value), tuple((i, take(v)) for i, v in enumerate(value)))
+    if isinstance(value, (set, frozenset)):
+        return Group(type(value), tuple((repr(v), None) for v in sorted(value, key=repr)))
+    if isinstance(value, dict):
+        return Group(dict, tuple((key, take(v)) for key, v in value.items()))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = dataclasses.fields(value)
+        return Group(type(value), tuple((f.name, take(getattr(value, f.name, None))) for f in fields))
+    if isinstance(value, types.FunctionType) and value.__closure__:
+        cells = tuple((i, take(cell.cell_contents)) for i, cell in enumerate(value.__closure__))
+        return Group(types.FunctionType, ((-1, Thing(value.__code__)), *cells))
+    if isinstance(value, types.FunctionType):
+        return Thing(value.__code__)
+    return Thing(value)
+
+
+class Difference(NamedTuple):
+    """What `same` found. fresh: equal values, but in an array made anew each time."""
+
+    equal: bool
+    fresh: bool
+
+
+_SAME, _FRESH, _OTHER = Difference(True, False), Difference(True, True), Difference(False, False)
+
+
+def same(a: Any, b: Any) -> Difference:
+    """Whether two things that `take` gave are the same thing or have the same values."""
+    if type(a) is not type(b):
+        return _OTHER
+    if isinstance(a, ArrayTaken):
+        if a.array is b.array:
+            return _SAME
+        return _FRESH if a.checksum == b.checksum else _OTHER
+    if isinstance(a, Thing):
+        return _SAME if a.object is b.object else _OTHER
+    if isinstance(a, Group):
+        if a.kind is not b.kind or [key for key, _ in a.items] != [key for key, _ in b.items]:
+            return _OTHER
+        found = [same(x, y) for (_, x), (_, y) in zip(a.items, b.items, strict=True)]
+        if not all(f.equal for f in found):
+            return _OTHER
+        return _FRESH if any(f.fresh for f in found) else _SAME
+    if isinstance(a, (float, np.floating)) and a != a and b != b:
+        return _SAME
+    return _SAME if a == b else _OTHER
+
+
+def contents(taken: Any) -> Iterator[Any]:
+    """All arrays and objects inside, at any depth."""
+    if isinstance(taken, ArrayTaken):
+        yield taken.array
+    elif isinstance(taken, Thing):
+        yield taken.object
+    elif isinstance(taken, Group):
+        for _, item in taken.items:
+            yield from contents(item)
+
+
+def is_variable(taken: Any) -> bool:
+    """Whether a Variable is among them: an operand that the engine does not see."""
+    return any(isinstance(item, Variable) for item in contents(taken))

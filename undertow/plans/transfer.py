@@ -1,0 +1,29 @@
+"""Copies between NumPy arrays and slots."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from undertow.kernels.cpu import memory
+from undertow.kernels.cpu.raw import packing
+from undertow.plans.arena import Slot
+
+
+def copy_in(array: np.ndarray, slot: Slot, *, accumulate: bool = False) -> None:
+    """The slot takes the values of a float32 array (N, C, H, W), or adds them."""
+    target = slot.tensor
+    if memory.is_nhwc(array):
+        packing.copy(memory.view(array), target, accumulate=accumulate)
+    elif accumulate:
+        source = memory.as_nhwc(array)
+        packing.copy(memory.view(source), target, accumulate=True)
+    else:
+        source = np.ascontiguousarray(array)
+        packing.to_nhwc(source.ctypes.data, target)
+
+
+def copy_out(array: np.ndarray) -> np.ndarray:
+    """A C-contiguous copy."""
+    if array.flags.c_contiguous or array.ndim != 4:
+        return np.array(array, order="C")
+    return memory.as_nchw(array)

@@ -1,0 +1,52 @@
+"""What a program is made of: units that run forward and, once per walk, backward."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from undertow.core.function import Function
+
+if TYPE_CHECKING:
+    from undertow.plans.arena import Slot
+    from undertow.plans.program import Program
+
+
+class Unit:
+    """One operation, or several fused.
+
+    calls: numbers of the recorded calls it stands for. inputs, outputs: numbers of values.
+    where: the source line of the first of them.
+    """
+
+    def __init__(self, program: Program, calls: tuple[int, ...]) -> None:
+        self.program = program
+        self.calls = calls
+        recorded = [program.calls[n] for n in calls]
+        self.functions: list[Function] = [call.function for call in recorded]
+        made = [y for call in recorded for y in call.outputs]
+        read = [x for call in recorded for x in call.inputs]
+        self.inputs = tuple(x for x in read if x not in made)
+        self.outputs = tuple(y for y in made if y not in read) or tuple(made[-1:])
+        self.where = recorded[0].where
+
+    def reads_back(self, number: int) -> bool:
+        """Whether the backward reads this value again."""
+        return True
+
+    def working_slots(self, walk: int | None) -> tuple[Slot, ...]:
+        """Slots of its own that it needs in its forward (walk None) or in its backward."""
+        return ()
+
+    def prepare(self) -> None:
+        """Called once all units are known: ask the program for memory."""
+
+    def bind(self) -> None:
+        """Called when the memory has its addresses."""
+
+    def forward(self) -> None:
+        """From the values of `inputs` to those of `outputs`."""
+        raise NotImplementedError(f"{type(self).__name__} has no forward")
+
+    def backward(self, walk: int) -> None:
+        """From the gradients of `outputs` to those of `inputs`."""
+        raise NotImplementedError(f"{type(self).__name__} has no backward")
