@@ -171,9 +171,18 @@ def write_model(net: Message, path: PathLike) -> None:
             for layer in net.layer:
                 part = group.require_group(layer.name)
                 for index, blob in enumerate(layer.blobs):
-                    values = blob_array(blob, diff=kind == "diff", layer=layer.name)
-                    if values.size or not blob.has_field("diff"):
-                        part.create_dataset(str(index), data=values)
+                    if _is_stored(blob, kind):
+                        part.create_dataset(str(index), data=blob_array(blob, diff=kind == "diff", layer=layer.name))
+
+
+def _is_stored(blob: Message, kind: str) -> bool:
+    """Whether a blob has a dataset under `data` or `diff`; one with only a diff is shared and stored by its owner."""
+    has_diff = blob.has_field("diff") or blob.has_field("double_diff")
+    return has_diff if kind == "diff" else bool(_has_data(blob) or not has_diff)
+
+
+def _has_data(blob: Message) -> bool:
+    return any(blob.has_field(name) for name in ("data", "double_data", "raw_data") if name in blob.descriptor.by_name)
 
 
 def _write_string(file: Any, name: str, text: bytes) -> None:

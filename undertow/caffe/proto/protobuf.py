@@ -44,7 +44,7 @@ def to_protobuf(message: Message) -> Any:
 
 def from_protobuf(message: Any, fork: ForkLike = DEFAULT_FORK) -> Message:
     """A protobuf object, from this module or from any other caffe_pb2, as a message of ours."""
-    return parse_bytes(message.SerializeToString(), get_schema(fork)[message.DESCRIPTOR.name])
+    return parse_bytes(message.SerializePartialToString(), get_schema(fork)[message.DESCRIPTOR.name])
 
 
 def _protobuf(name: str) -> ModuleType:
