@@ -273,8 +273,8 @@ def test_truth_of_an_unknown_class_is_told(rng: np.random.Generator) -> None:
 
 
 def test_section_types_that_nothing_builds_are_told() -> None:
-    config = parse_cfg("[net]\nwidth=8\nheight=8\nchannels=3\n[gru]\noutput=3\n", "some.cfg")
-    with pytest.raises(FormatError, match=r"some.cfg:5: \[gru\] is a section type .* not supported yet"):
+    config = parse_cfg("[net]\nwidth=8\nheight=8\nchannels=3\n[iseg]\nclasses=1\nids=2\n", "some.cfg")
+    with pytest.raises(FormatError, match=r"some.cfg:5: \[iseg\] is a section type .* not supported yet"):
         Network(config)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import tempfile
 from collections.abc import Callable
@@ -64,6 +65,8 @@ def replay_trace(folder: Path, case: Case, arrays: Arrays, result: Comparison) -
         images = arrays.get("infer/input", arrays.get("it0/input"))
         network.predict(images)
         compare_layers(network, arrays, "infer/", result)
+    if not case.get("trained", True):
+        return
     network.reset_state()
     network.seen = int(arrays["meta/seen"])
     network.draws.source = GlibcRandom(RAND_SEED)
@@ -114,10 +117,10 @@ def layer_scales(arrays: Arrays, prefix: str) -> dict[tuple[int, bool], float]:
 
 
 def layer_array(layer: Layer, name: str) -> Any:
-    """One of a layer's arrays by its recorded name, in the original's layout."""
+    """One of a layer's arrays by its recorded name, in the original's layout; `inner/name` for inner layers."""
     if name == "loss":
         return layer.element_loss
-    return getattr(layer, name)
+    return functools.reduce(getattr, name.split("/"), layer)
 
 
 def replay_boxes(folder: Path, case: Case, arrays: Arrays, result: Comparison) -> None:

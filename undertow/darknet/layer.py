@@ -128,10 +128,14 @@ class Layer:
         else:
             y = self.forward(x, run)
             if run.keep:
-                at = self._delta_at = y if self._delta_at is None else self._delta_at
-                at.retain_grad()
+                self._delta_at = self.delta_place(y)
+                self._delta_at.retain_grad()
         self._output = y
         return y
+
+    def delta_place(self, y: Variable) -> Variable:
+        """Where the delta of the last `forward`, which gave y, is found."""
+        return y if self._delta_at is None else self._delta_at
 
     def take_output(self, y: Variable) -> None:
         """Show this as the output: a layer after has changed it in place."""

@@ -10,6 +10,7 @@ from undertow.darknet.layers_loss import Cost, Logistic, Softmax, Yolo
 from undertow.darknet.layers_normal import Batchnorm, L2norm, Normalization
 from undertow.darknet.layers_plain import Activation, Avgpool, Maxpool, Route, Shortcut, Upsample
 from undertow.darknet.layers_random import Crop, Dropout
+from undertow.darknet.layers_recurrent import Crnn, Gru, Lstm, Rnn
 from undertow.darknet.layers_reorg import Reorg
 from undertow.darknet.layers_weighted import Connected, Convolutional, Deconvolutional
 from undertow.darknet.options import unsupported_section
@@ -37,6 +38,10 @@ LAYERS: dict[str, type[Layer]] = {
         Logistic,
         Cost,
         Yolo,
+        Rnn,
+        Gru,
+        Lstm,
+        Crnn,
     )
 }
 
