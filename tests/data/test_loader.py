@@ -136,8 +136,9 @@ def test_leaving_the_loop_ends_the_threads_and_keeps_the_place(workers: int) -> 
         if 4 in batch[1]:
             break
     assert loader_threads() == []
-    assert (loader.epoch, loader.position) == (0, 3)
+    assert (loader.epoch, loader.position, loader.epochs_done) == (0, 3, 0)
     assert labels(loader)[0] == [6, 7]
+    assert loader.epochs_done == 1
     assert labels(itertools.islice(loader, 1)) == [[0, 1]]
     assert loader.epoch == 1
 

@@ -77,6 +77,11 @@ class Loader:
         """Batches per epoch."""
         return self.items // self.batch_size if self.drop_last else -(-self.items // self.batch_size)
 
+    @property
+    def epochs_done(self) -> int:
+        """Number of epochs handed out to their end."""
+        return self.epoch + (self.position >= len(self))
+
     def __iter__(self) -> Iterator[Any]:
         if self.position >= len(self):
             self.seek(self.epoch + 1)
