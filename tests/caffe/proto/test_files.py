@@ -236,6 +236,22 @@ def test_hdf5_dataset_that_claims_more_than_the_file_has(tmp_path: Path) -> None
             read_caffemodel(path)
 
 
+def test_hdf5_links_and_rings_are_refused(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as opened:
+        group = opened.create_group("data/a")
+        for name in "bcdef":
+            group[name] = group
+    with pytest.raises(FormatError, match="groups inside themselves"):
+        read_caffemodel(path)
+    for link in (h5py.SoftLink("/data"), h5py.ExternalLink("other.h5", "/data")):
+        with h5py.File(path, "w") as opened:
+            opened.create_group("data")["a"] = link
+        with pytest.raises(FormatError, match="data/a is a link"):
+            read_caffemodel(path)
+
+
 def test_without_h5py(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 

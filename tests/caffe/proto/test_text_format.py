@@ -121,6 +121,15 @@ def test_deep_nesting_does_not_end_in_a_recursion_error() -> None:
         parse_text("deep { " * 100_000)
 
 
+def test_endless_numbers_and_words() -> None:
+    with pytest.raises(TextFormatError, match="a number of 5000 characters"):
+        parse_text(f"input_dim: {'9' * 5000}")
+    with pytest.raises(TextFormatError, match="9 is not a number"):
+        parse_text(f"input_dim: {'9' * 1_000_000}x")
+    with pytest.raises(TextFormatError, match="a number of"):
+        parse_text(f"layer {{ loss_weight: 1e{'9' * 5000} }}")
+
+
 def test_mistyped_field_gets_the_nearest_name() -> None:
     with pytest.raises(TextFormatError, match=r"has no field kernel_sise; layer c, type Convolution.*mean kernel_size"):
         parse_text('layer { name: "c" convolution_param { kernel_sise: 3 } type: "Convolution" }')

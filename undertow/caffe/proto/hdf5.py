@@ -54,8 +54,8 @@ def read_model(path: PathLike, fork: ForkLike) -> Message:
     """A NetParameter whose layers have names and blobs; types and connections are not stored in this form."""
     layers: dict[str, list[_Pair]] = {}
     with _opened(path) as file:
-        diffs = dict(_layers(_group(file, "diff", path))) if "diff" in file else {}
-        for name, group in _layers(_group(file, "data", path)):
+        diffs = dict(_layers(_group(file, "diff", path), path)) if "diff" in file else {}
+        for name, group in _layers(_group(file, "data", path), path):
             count = _count(group, diffs.get(name), path)
             layers[name] = [_pair(group, diffs.get(name), str(index), path) for index in range(count)]
     net = Message(get_schema(fork)["NetParameter"])
@@ -70,16 +70,22 @@ def _group(file: Any, name: str, path: PathLike) -> Any:
     return file[name]
 
 
-def _layers(group: Any, prefix: str = "", depth: int = 0) -> list[tuple[str, Any]]:
-    """Layer names and groups. A name with `/` in it lies in groups inside groups."""
-    if depth > _DEEPEST:
-        raise FormatError(f"groups inside each other more than {_DEEPEST} deep at {prefix}")
+def _layers(group: Any, path: PathLike, prefix: str = "", seen: frozenset[int] = frozenset()) -> list[tuple[str, Any]]:
+    """Layer names and groups. A name with `/` in it lies in groups inside groups.
+
+    Links out of the file, and groups that contain themselves, are refused: Caffe makes neither.
+    """
+    address = _h5py().h5o.get_info(group.id).addr
+    if address in seen or len(seen) > _DEEPEST:
+        raise FormatError(f"{group.name}: groups inside themselves, or more than {_DEEPEST} deep", file=path)
     found = []
     for name in group:
+        if not isinstance(group.get(name, getlink=True), _h5py().HardLink):
+            raise FormatError(f"{group.name}/{name} is a link, which no snapshot of Caffe has", file=path)
         item = group[name]
         if not hasattr(item, "keys"):
             continue
-        inner = _layers(item, f"{prefix}{name}/", depth + 1)
+        inner = _layers(item, path, f"{prefix}{name}/", seen | {address})
         if not inner or any(not hasattr(item[key], "keys") for key in item):
             found.append((prefix + name, item))
         found += inner

@@ -150,7 +150,7 @@ class MessageType:
 
     def nearest(self, name: str) -> str | None:
         """The known field name most like a mistyped one, or None."""
-        found = difflib.get_close_matches(name, self.by_name, n=1, cutoff=0.75)
+        found = difflib.get_close_matches(name[:80], self.by_name, n=1, cutoff=0.75)
         return found[0] if found else None
 
     def change(self, declaration: MessageDeclaration, source: str) -> None:

@@ -223,12 +223,12 @@ class _Parser:
         if self.tokens.looking_at("{<["):
             self._skip_brackets()
         elif not colon:
-            raise self._unexpected(f"':' or '{{' after {name.text}")
+            raise self._unexpected(f"':' or '{{' after {name.text:.80}")
         else:
             self.tokens.take_symbol("-")
             token = self.tokens.current
             if token.kind in ("symbol", "end"):
-                raise self._unexpected(f"a value for {name.text}")
+                raise self._unexpected(f"a value for {name.text:.80}")
             self.tokens.take()
             while token.kind == "string" and self.tokens.current.kind == "string":
                 self.tokens.take()
@@ -255,14 +255,14 @@ class _Parser:
         if not self.refused:
             return
         name, descriptor, layer = self.refused[0]
-        reason = f"{descriptor.name} has no field {name.text}"
+        reason = f"{descriptor.name} has no field {name.text:.80}"
         forks = forks_with(descriptor.name, name.text)
         near = descriptor.nearest(name.text)
         if forks or not near:
             reason += " (a field of a Caffe fork)" if forks else " (perhaps a field of a Caffe fork)"
         if layer is not None:
             reason += f"; layer {layer.name or 'without name'}, type {layer.type}"
-        others = [f"{item.text} (line {self.source.line(item.start)})" for item, _, _ in self.refused[1:]]
+        others = [f"{item.text:.80} (line {self.source.line(item.start)})" for item, _, _ in self.refused[1:]]
         if others:
             reason += f"; also unknown: {', '.join(others[:8])}" + (" ..." if len(others) > 8 else "")
         raise self.source.error(reason, name.start, _remedy_for_unknown(near, forks))

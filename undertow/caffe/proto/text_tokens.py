@@ -14,10 +14,12 @@ _TOKEN = re.compile(
     r"""(?P<name>[A-Za-z_][A-Za-z0-9_]*)
       | (?P<symbol>[{}<>\[\]:;,/-])
       | (?P<string>"(?:[^"\\\n]|\\[^\n])*"|'(?:[^'\\\n]|\\[^\n])*')
-      | (?P<integer>0[xX][0-9a-fA-F]+(?![\w.])|[0-9]+(?![\w.]))
-      | (?P<float>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fF]?(?![\w.]))""",
+      | (?P<integer>0[xX][0-9a-fA-F]++(?![\w.])|[0-9]++(?![\w.]))
+      | (?P<float>(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?[fF]?(?![\w.]))""",
     re.VERBOSE,
 )
+# Python itself refuses to convert much longer ones.
+_LONGEST_NUMBER = 1000
 _BAD_OCTAL = re.compile(r"0[0-9]+[^0-9]|0[0-9]*[89]")
 _ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|[xX]([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
 _SIMPLE_ESCAPES = {
@@ -106,9 +108,15 @@ class Tokens:
         match = _TOKEN.match(text, position)
         if match is None or match.lastgroup is None:
             raise self._bad_token(position)
-        if match.lastgroup in ("integer", "float") and _BAD_OCTAL.match(match[0]):
-            raise self.source.error(f"{match[0]} begins with 0, so it is octal: a whole number of digits 0-7", position)
+        if match.lastgroup in ("integer", "float"):
+            self._check_number(match[0], position)
         return Token(match.lastgroup, match[0], position, match.end())
+
+    def _check_number(self, text: str, position: int) -> None:
+        if len(text) > _LONGEST_NUMBER:
+            raise self.source.error(f"a number of {len(text)} characters", position)
+        if _BAD_OCTAL.match(text):
+            raise self.source.error(f"{text} begins with 0, so it is octal: a whole number of digits 0-7", position)
 
     def _bad_token(self, position: int) -> TextFormatError:
         text = self.source.text
@@ -117,7 +125,7 @@ class Tokens:
             return self.source.error("a string does not end on its line", position, f"close it with {character}")
         if character.isascii() and (character.isdigit() or character == "."):
             word = re.compile(r"[\w.+-]+").match(text, position)
-            return self.source.error(f"{word[0] if word else character} is not a number", position)
+            return self.source.error(f"{word[0] if word else character:.40} is not a number", position)
         if not character.isascii():
             code = f"U+{ord(character):04X}"
             remedy = "outside strings and comments only ASCII is allowed; look for typographic quotes and wide spaces"
