@@ -51,6 +51,8 @@ GRID = {
     "winograd, no padding": (1, 20, 48, 19, 18, (3, 3), ConvGeometry()),
     "winograd, uneven padding": (1, 20, 48, 19, 18, (3, 3), ConvGeometry(pad=(3, 1, 0, 2))),
     "winograd, several blocks of k": (1, 300, 40, 12, 12, (3, 3), ConvGeometry(pad=(1, 1, 1, 1))),
+    "stride 2, wide": (2, 24, 40, 30, 100, (3, 3), ConvGeometry(stride=(2, 2), pad=(1, 1, 1, 1))),
+    "wide, dilation, uneven": (1, 17, 70, 9, 131, (2, 3), ConvGeometry((1, 2), (0, 1, 5, 0), (1, 3))),
     "stride 2": (2, 32, 64, 21, 20, (3, 3), ConvGeometry(stride=(2, 2), pad=(1, 1, 1, 1))),
     "1x1, odd outputs": (1, 40, 255, 13, 13, (1, 1), ConvGeometry()),
     "1x1, several blocks of k": (1, 600, 24, 30, 30, (1, 1), ConvGeometry()),

@@ -13,6 +13,7 @@ from undertow.kernels.cpu.threads import team
 _direct = Kernels("direct")
 
 BLOCK = 96  # pixels per block: a multiple of every tile height
+_WIDE, _NARROW = 48, 128  # weights are summed row by row from so many pixels per row and up to so many channels
 _TMP = 256  # bytes of vector scratch in front of tables and rows
 
 
@@ -128,7 +129,7 @@ def rows_backward_weights(x: Tensor, gy: Tensor, gw: int, win: Window, memory: S
     size = packing.packed_size(x.c, gy.c, win.taps)
     rows, panels = gy.n * gy.h, ceil_div(gy.c, 16)
     slices = slices_for(rows, size)
-    step = align(win.kh * ((gy.w - 1) * win.sx + win.kw) * x.c * 4) + panels * gy.w * 64
+    step = align(8 * win.taps * x.c) + align(win.kh * ((gy.w - 1) * win.sx + win.kw) * x.c * 4) + panels * gy.w * 64
     with memory.frame():
         tmp = memory.take(step * team().size)
         others = memory.take(size * (slices - 1))
@@ -147,6 +148,34 @@ def rows_backward_weights(x: Tensor, gy: Tensor, gw: int, win: Window, memory: S
 
 def backward_weights(x: Tensor, gy: Tensor, gw: int, win: Window, memory: Scratch) -> None:
     """Gradient of packed weights, any window."""
+    if gy.w >= _WIDE and x.c <= _NARROW:
+        _wide_backward_weights(x, gy, gw, win, memory)
+    else:
+        _block_backward_weights(x, gy, gw, win, memory)
+
+
+def _wide_backward_weights(x: Tensor, gy: Tensor, gw: int, win: Window, memory: Scratch) -> None:
+    """Row by row; with many channels the rows of x would fight for the cache."""
+    size = packing.packed_size(x.c, gy.c, win.taps)
+    rows, panels = gy.n * gy.h, ceil_div(gy.c, 16)
+    slices = slices_for(rows, size)
+    step = panels * gy.w * 64
+    with memory.frame():
+        tmp = memory.take(step * team().size)
+        others = memory.take(size * (slices - 1))
+
+        def call(t: int, s: int, r0: int, r1: int, p0: int, p1: int) -> None:
+            _direct.wide_backward_weights(
+                x.address, x.stride, x.h, x.w, gy.address, gy.stride, gy.h, gy.w,
+                others + (s - 1) * size if s else gw, *win, x.c, gy.c, r0, r1, p0, p1, tmp + t * step,
+            )  # fmt: skip
+
+        over_slices(slices, rows, panels, call)
+        packing.add_parts(gw, others, size, slices - 1, size // 4)
+
+
+def _block_backward_weights(x: Tensor, gy: Tensor, gw: int, win: Window, memory: Scratch) -> None:
+    """Blocks of pixels, whose input under each tap is gathered."""
     size = packing.packed_size(x.c, gy.c, win.taps)
     pixels, panels = gy.pixels, ceil_div(gy.c, 16)
     block = BLOCK if pixels >= 8 * BLOCK else 24
@@ -160,7 +189,7 @@ def backward_weights(x: Tensor, gy: Tensor, gw: int, win: Window, memory: Scratc
         def call(t: int, s: int, b0: int, b1: int, p0: int, p1: int) -> None:
             _direct.backward_weights(
                 x.address, x.stride, x.h, x.w, gy.address, gy.stride, gy.h, gy.w,
-                others + (s - 1) * size if s else gw, *win[:8], x.c, gy.c, pixels, block, b0, b1, p0, p1,
+                others + (s - 1) * size if s else gw, *win, x.c, gy.c, pixels, block, b0, b1, p0, p1,
                 tmp + t * step,
             )  # fmt: skip
 

@@ -22,8 +22,9 @@ def tiles_of(y: Tensor, m: int) -> int:
 
 
 def _row(channels: int) -> int:
-    """Bytes between the tiles of V: channels up to a whole vector and one cache line."""
-    return 4 * ceil_div(channels, 16) * 16 + 64
+    """Bytes between the tiles of V and M, as in source/winograd.py."""
+    row = ceil_div(channels, 16) * 64
+    return row + 64 if row >= 512 else row
 
 
 def _block(tiles: int, x: int, y: int) -> int:

@@ -91,16 +91,30 @@ def _table(src, ss, HS, WS, dst, ds, HD, WD, ny, nx, my, mx, y0, x0, oy, ox, tap
     img = q // (ny * nx)
     j = (q - img * ny * nx) // nx
     i = q - (img * ny + j) * nx
-    for r in range(n):
-        d = table + (r // ROWS) * group + (r % ROWS) * 8
-        store_int(d, dst + ((img * HD + y0 + j * oy) * WD + x0 + i * ox) * ds)
+    r = 0
+    while r < n:  # one run: pixels of the same row and the same record
+        run = min(nx - i, min(n - r, ROWS - r % ROWS))
+        d = table + r // ROWS * group + r % ROWS * 8
+        a = dst + ((img * HD + y0 + j * oy) * WD + x0 + i * ox) * ds
+        for k in range(run):
+            store_int(d + 8 * k, a + k * ox * ds)
         for t in range(taps):
             d += REACH
             y = load_int(offsets + 16 * t) + j * my
             x = load_int(offsets + 16 * t + 8) + i * mx
-            inside = (y >= 0) & (y < HS) & (x >= 0) & (x < WS)
-            store_int(d, src + ((img * HS + y) * WS + x) * ss if inside else zeros)
-        i += 1
+            a = src + ((img * HS + y) * WS + x) * ss
+            if y < 0 or y >= HS:
+                for k in range(run):
+                    store_int(d + 8 * k, zeros)
+            elif x >= 0 and x + (run - 1) * mx < WS:
+                for k in range(run):
+                    store_int(d + 8 * k, a + k * mx * ss)
+            else:
+                for k in range(run):
+                    inside = x + k * mx >= 0 and x + k * mx < WS
+                    store_int(d + 8 * k, a + k * mx * ss if inside else zeros)
+        r += run
+        i += run
         if i == nx:
             i = 0
             j += 1
@@ -200,20 +214,57 @@ def _panels(dy, ds, Co, n, D, ps):
 def rows_backward_weights(
     x, xs, H, W, dy, ds, Ho, Wo, dW, kh, kw, sy, sx, dil, pt, pl, Ci, Co, r0, r1, tmp
 ):  # fmt: skip
-    """dW of `rows_forward` from output rows r0..r1; overwrites dW. tmp: the padded rows, then dy's panels."""
+    """dW of `rows_forward` from output rows r0..r1; overwrites dW.
+
+    tmp: kh * kw * Ci int64, then the padded rows, then dy's panels, each from a multiple of 64 bytes.
+    """
     width = (Wo - 1) * sx + kw
     rb = width * Ci * 4
-    D = tmp + (kh * rb + 63) // 64 * 64
-    ps = Wo * 64
     K = kw * Ci
+    A = tmp + (kh * K * 8 + 63) // 64 * 64
+    D = A + (kh * rb + 63) // 64 * 64
+    ps = Wo * 64
+    for k in range(kh * K):
+        store_int(tmp + 8 * k, k // K * rb + k % K * 4)
     for r in range(r0, r1):
         img = r // Ho
-        _pad_rows(x, xs, H, W, Ci, img, (r - img * Ho) * sy - pt, dil, kh, pl, width, rb, tmp)
-        _panels(dy + r * Wo * ds, ds, Co, Wo, D, ps)
+        _pad_rows(x, xs, H, W, Ci, img, (r - img * Ho) * sy - pt, dil, kh, pl, width, rb, A)
+        B, ldb, pb = dy + r * Wo * ds, ds, 64
+        if Co != 16 and Co != 32:  # those two lie in memory as panels do
+            _panels(B, ds, Co, Wo, D, ps)
+            B, ldb, pb = D, 64, ps
         for c in range(0, Co, 32):
-            for k in range(kh):
-                C = dW + (c // 16 * kh + k) * K * 64
-                tn(K, tmp + k * rb, sx * Ci * 4, Wo, D + c // 16 * ps, 64, ps, C, kh * K * 64, Co - c, r > r0)
+            C = dW + c // 16 * kh * K * 64
+            tn(kh * K, A, tmp, sx * Ci * 4, Wo, B + c // 16 * pb, ldb, pb, C, kh * K * 64, Co - c, r > r0)
+
+
+@kernel
+def wide_backward_weights(
+    x, xs, H, W, dy, ds, Ho, Wo, dW, kh, kw, sy, sx, dly, dlx, pt, pl, Ci, Co, r0, r1, p0, p1, tmp
+):  # fmt: skip
+    """dW panels p0..p1 from output rows r0..r1 of N * Ho, x being read in place; overwrites them.
+
+    For wide images: the sum along one row has to be worth a tile. tmp: panels of one row of dy.
+    """
+    taps = kh * kw
+    ps = Wo * 64
+    for c in range(p0 * taps * Ci * 16, p1 * taps * Ci * 16, LANES):
+        store_part(dW + 4 * c, zero(), LANES)
+    for r in range(r0, r1):
+        img = r // Ho
+        oy = r - img * Ho
+        _panels(dy + r * Wo * ds + 64 * p0, ds, min(16 * p1, Co) - 16 * p0, Wo, tmp, ps)
+        for t in range(taps):
+            kr = t // kw
+            shift = pl - (t - kr * kw) * dlx
+            y = oy * sy - pt + kr * dly
+            low, high = max(0, (shift + sx - 1) // sx), min(Wo, (W - 1 + shift) // sx + 1)
+            if y >= 0 and y < H and low < high:
+                A = x + ((img * H + y) * W + low * sx - shift) * xs
+                for p in range(p0, p1, 2):
+                    B = tmp + (p - p0) * ps + low * 64
+                    C = dW + (p * taps + t) * Ci * 64
+                    tn(Ci, A, 0, sx * xs, high - low, B, 64, ps, C, taps * Ci * 64, 16 * (p1 - p), 1)
 
 
 @kernel
@@ -258,7 +309,7 @@ def backward_weights(
                         img += 1
             for p in range(p0, p1, 2):
                 C = dW + (p * taps + t) * Ci * 64
-                tn(Ci, tmp, lda, n, D + (p - p0) * ps, 64, ps, C, taps * Ci * 64, 16 * (p1 - p), b > b0)
+                tn(Ci, tmp, 0, lda, n, D + (p - p0) * ps, 64, ps, C, taps * Ci * 64, 16 * (p1 - p), b > b0)
 
 
 @kernel

@@ -8,8 +8,9 @@ done at a time; where the processor has 32 registers both panels share each broa
         C[n, cols] (+)= sum over t < taps of A_t[n, K] B_t[K, cols], A_t = A + t * ta, B_t = B + t * K * 64
     ind(n, table, group, t0, taps, K, B, pb, column, cols, acc)
         the same with rows at arbitrary addresses, see below
-    tn(n, A, lda, T, B, ldb, pb, C, pc, cols, acc)
-        C[n, 16] (+)= A[T, n]^T B[T, 16] for one panel, or two when cols > 16 (C panels pc bytes apart)
+    tn(n, A, columns, lda, T, B, ldb, pb, C, pc, cols, acc)
+        C[n, 16] (+)= A[T, n]^T B[T, 16] for one panel, or two when cols > 16 (C panels pc bytes apart). Column k
+        of A lies at A + columns[k] (an int64 table), or at A + 4 * k where columns is 0.
 
 The table of `ind` has one record of `group` bytes for every ROWS rows: ROWS addresses of C, then ROWS
 addresses of A for each tap, int64 each. The taps t0 .. t0 + taps are used, `column` is added to C's addresses.
@@ -170,19 +171,27 @@ def _make_ind(rows, panels):
 
 def _make_tn(rows, panels):
     @intrinsic
-    def tile_tn(typingctx, n, A, lda, T, B, ldb, pb, C, pc, acc):
+    def tile_tn(typingctx, n, A, columns, lda, T, B, ldb, pb, C, pc, acc):
         def codegen(context, b, sig, args):
-            n, A, lda, T, B, ldb, pb, C, pc, acc = args
+            n, A, columns, lda, T, B, ldb, pb, C, pc, acc = args
             index = _clamped(b, rows, n)
             tile = _Tile(b, rows, panels, [b.add(C, b.mul(_int(64), r)) for r in index], pc, _int(16 * panels), acc)
-            columns = [b.mul(_int(4), r) for r in index]
+            steps = [cgutils.alloca_once(b, I64) for _ in index]
+            with b.if_else(b.icmp_signed("==", columns, _int(0))) as (dense, listed):
+                with dense:
+                    for r, step in zip(index, steps, strict=True):
+                        b.store(b.mul(_int(4), r), step)
+                with listed:
+                    for r, step in zip(index, steps, strict=True):
+                        b.store(b.load(pointer(b, b.add(columns, b.mul(_int(8), r)), I64), align=8), step)
+            column = [b.load(step) for step in steps]
             with cgutils.for_range(b, T) as loop:
                 row = b.add(A, b.mul(loop.index, lda))
-                tile.step(lambda r: b.add(row, columns[r]), b.add(B, b.mul(loop.index, ldb)), pb)
+                tile.step(lambda r: b.add(row, column[r]), b.add(B, b.mul(loop.index, ldb)), pb)
             tile.finish()
             return context.get_dummy_value()
 
-        return types.void(*[_P] * 10), codegen
+        return types.void(*[_P] * 11), codegen
 
     return tile_tn
 
@@ -224,17 +233,20 @@ def ind1(n, table, group, t0, taps, K, B, pb, column, cols, acc):
 
 
 @kernel
-def tn1(n, A, lda, T, B, ldb, pb, C, pc, acc):
+def tn1(n, A, columns, lda, T, B, ldb, pb, C, pc, acc):
     """`tn` for one panel."""
     while n > 0:
         m = min(n, ROWS)
         if m > ROWS2:
-            _tn_a1(m, A, lda, T, B, ldb, pb, C, pc, acc)
+            _tn_a1(m, A, columns, lda, T, B, ldb, pb, C, pc, acc)
         elif m > ROWS3:
-            _tn_b1(m, A, lda, T, B, ldb, pb, C, pc, acc)
+            _tn_b1(m, A, columns, lda, T, B, ldb, pb, C, pc, acc)
         else:
-            _tn_c1(m, A, lda, T, B, ldb, pb, C, pc, acc)
-        A += 4 * m
+            _tn_c1(m, A, columns, lda, T, B, ldb, pb, C, pc, acc)
+        if columns:
+            columns += 8 * m
+        else:
+            A += 4 * m
         C += 64 * m
         n -= m
 
@@ -278,19 +290,22 @@ if PAIRED:
             n -= m
 
     @kernel
-    def tn(n, A, lda, T, B, ldb, pb, C, pc, cols, acc):
+    def tn(n, A, columns, lda, T, B, ldb, pb, C, pc, cols, acc):
         if cols <= 16:
-            tn1(n, A, lda, T, B, ldb, pb, C, pc, acc)
+            tn1(n, A, columns, lda, T, B, ldb, pb, C, pc, acc)
             return
         while n > 0:
             m = min(n, ROWS)
             if m > ROWS2:
-                _tn_a2(m, A, lda, T, B, ldb, pb, C, pc, acc)
+                _tn_a2(m, A, columns, lda, T, B, ldb, pb, C, pc, acc)
             elif m > ROWS3:
-                _tn_b2(m, A, lda, T, B, ldb, pb, C, pc, acc)
+                _tn_b2(m, A, columns, lda, T, B, ldb, pb, C, pc, acc)
             else:
-                _tn_c2(m, A, lda, T, B, ldb, pb, C, pc, acc)
-            A += 4 * m
+                _tn_c2(m, A, columns, lda, T, B, ldb, pb, C, pc, acc)
+            if columns:
+                columns += 8 * m
+            else:
+                A += 4 * m
             C += 64 * m
             n -= m
 
@@ -309,7 +324,7 @@ else:
             ind1(n, table, group, t0, taps, K, B + pb, pb, column + 64, cols - 16, acc)
 
     @kernel
-    def tn(n, A, lda, T, B, ldb, pb, C, pc, cols, acc):
-        tn1(n, A, lda, T, B, ldb, pb, C, pc, acc)
+    def tn(n, A, columns, lda, T, B, ldb, pb, C, pc, cols, acc):
+        tn1(n, A, columns, lda, T, B, ldb, pb, C, pc, acc)
         if cols > 16:
-            tn1(n, A, lda, T, B + pb, ldb, pb, C + pc, pc, acc)
+            tn1(n, A, columns, lda, T, B + pb, ldb, pb, C + pc, pc, acc)

@@ -55,6 +55,13 @@ TMP = 36 * VBYTES  # bytes of the transforms' scratch
 BLOCK = 18 * 1024  # bytes of a 16 x 32 block of weights, all taps
 
 
+@inline
+def _row(C):
+    """Bytes between the tiles of V and M: whole panels and, from 128 channels on, a cache line."""
+    row = (C + 15) // 16 * 64
+    return row + 64 if row >= 512 else row
+
+
 @kernel
 def weights_forward(m, w, U, us, Ci, p0, p1, tmp):
     """U = G w G^T for the panels p0..p1 of w; U begins with panel p0."""
@@ -255,7 +262,7 @@ def forward(
     n = m + 2
     th, tw = (Ho + m - 1) // m, (Wo + m - 1) // m
     Cop = (Co + 15) // 16 * 16
-    lda, ldm = 4 * ((Ci + LANES - 1) // LANES * LANES) + 64, 4 * Cop + 64
+    lda, ldm = _row(Ci), _row(Co)
     sv, sm = T * lda + PAD, T * ldm + PAD
     part = tmp + TMP
     pad = part + 8 * Cop
@@ -281,7 +288,7 @@ def forward(
 def few_input(m, x, xs, H, W, pt, pl, Ho, Wo, C, tiles, t0, t1, V, tmp):
     """V for tiles t0..t1 of all `tiles`. tmp: TMP bytes, then n*n*C floats."""
     th, tw = (Ho + m - 1) // m, (Wo + m - 1) // m
-    lda = 4 * ((C + LANES - 1) // LANES * LANES) + 64
+    lda = _row(C)
     input_block(m, x, xs, H, W, C, pt, pl, th, tw, t0, t1, V + t0 * lda, lda, tiles * lda + PAD, tmp + TMP, tmp)
 
 
@@ -292,7 +299,7 @@ def few_forward(
     """Output panels p0..p1, from V of all tiles. transposed: w is packed for the other direction, Co -> Ci."""
     n = m + 2
     th, tw = (Ho + m - 1) // m, (Wo + m - 1) // m
-    lda = 4 * ((Ci + LANES - 1) // LANES * LANES) + 64
+    lda = _row(Ci)
     ldm, us = 128 + 64, 2 * Ci * 64 + PAD
     sv, sm = tiles * lda + PAD, tiles * ldm + PAD
     part = tmp + TMP + BLOCK
@@ -329,14 +336,14 @@ def few_gradient(m, dy, ds, H, W, C, tiles, t0, t1, D, tmp):
 def few_backward_weights(m, V, D, dW, Ci, Co, tiles, p0, p1, tmp):
     """dW panels p0..p1 from V and D of all tiles."""
     n = m + 2
-    lda, us = 4 * ((Ci + LANES - 1) // LANES * LANES) + 64, 2 * Ci * 64 + PAD
+    lda, us = _row(Ci), 2 * Ci * 64 + PAD
     sv, sm = tiles * lda + PAD, (Co + 15) // 16 * tiles * 64 + PAD
     dU = tmp + TMP
     for p in range(p0, p1, 2):
         both = min(2, p1 - p)
         for e in range(n * n):
             B = D + e * sm + p * tiles * 64
-            tn(Ci, V + e * sv, lda, tiles, B, 64, tiles * 64, dU + e * us, Ci * 64, 16 * both, 0)
+            tn(Ci, V + e * sv, 0, lda, tiles, B, 64, tiles * 64, dU + e * us, Ci * 64, 16 * both, 0)
         weights_backward(m, dU, us, dW, Ci, p, p + both, tmp)
 
 
@@ -348,7 +355,7 @@ def backward_weights(
     n = m + 2
     th, tw = (Ho + m - 1) // m, (Wo + m - 1) // m
     panels = p1 - p0
-    lda, ps = 4 * ((Ci + LANES - 1) // LANES * LANES) + 64, T * 64
+    lda, ps = _row(Ci), T * 64
     sv, sm = T * lda + PAD, panels * ps + PAD
     pad = tmp + TMP
     V = pad + n * n * 4 * (max(Ci, Co) + 16)
@@ -363,4 +370,4 @@ def backward_weights(
             for p in range(0, panels, 2):
                 C = dU + e * us + (p0 + p) * Ci * 64
                 A, B = V + e * sv, D + e * sm + p * ps
-                tn(Ci, A, lda, t1 - t0, B, 64, ps, C, Ci * 64, 16 * (panels - p), b > b0)
+                tn(Ci, A, 0, lda, t1 - t0, B, 64, ps, C, Ci * 64, 16 * (panels - p), b > b0)
