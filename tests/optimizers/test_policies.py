@@ -40,12 +40,13 @@ def net_options(cfg: Path) -> dict[str, object]:
     return options
 
 
-@pytest.mark.reference
+DARKNET = Path(__file__).parents[1] / "goldens" / "darknet" / "lr_policies"
+
+
 @pytest.mark.parametrize("case", DARKNET_CASES)
-def test_rates_recorded_from_darknet(case: str, reference_data: Path) -> None:
-    folder = reference_data / "goldens" / "darknet" / "lr_policies"
-    options = net_options(folder / f"{case}.cfg")
-    with np.load(folder / "trace.npz") as trace:
+def test_rates_recorded_from_darknet(case: str) -> None:
+    options = net_options(DARKNET / f"{case}.cfg")
+    with np.load(DARKNET / "trace.npz") as trace:
         batch_numbers, expected = trace[f"{case}/batch_num"], trace[f"{case}/rate"]
         images = int(trace[f"{case}/batch"]) * int(trace[f"{case}/subdivisions"])
         np.testing.assert_array_equal(trace[f"{case}/seen"] // images, batch_numbers)
@@ -66,9 +67,8 @@ def make_darknet(case: str, options: dict[str, object]) -> policies.Policy:
         return policies.from_darknet(**options)  # type: ignore[arg-type]
 
 
-def test_every_darknet_trace_is_covered(reference_data: Path) -> None:
-    folder = reference_data / "goldens" / "darknet" / "lr_policies"
-    assert sorted(path.stem for path in folder.glob("*.cfg")) == DARKNET_CASES
+def test_every_darknet_trace_is_covered() -> None:
+    assert sorted(path.stem for path in DARKNET.glob("*.cfg")) == DARKNET_CASES
 
 
 CAFFE_CASES = {
