@@ -26,6 +26,8 @@ Array = np.ndarray[Any, Any]
 class Tap(Function):
     """The same array as another Variable: a place where one path's gradient can be read by itself."""
 
+    passes_on = True  # a plan gives the result its input's memory
+
     def forward(self, x: Array) -> Array:
         return x
 

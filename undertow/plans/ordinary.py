@@ -28,6 +28,9 @@ class Ordinary(Unit):
         self.call: Call = program.calls[number]
         self.function = self.call.function
 
+    def take_over(self) -> None:
+        """What its last run left on the Function is for its users to read."""
+
     def prepare(self) -> None:
         for number in (*self.call.inputs, *self.call.outputs):
             self.program.pin(number)

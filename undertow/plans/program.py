@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from undertow.core.variable import Variable
 from undertow.plans.arena import Slot, arena, arrange
 from undertow.plans.gone import withdraw
 from undertow.plans.lower import lower
+from undertow.plans.ordinary import Ordinary
 from undertow.plans.record import Alias, Argument, Made, Outside, Recorder
 from undertow.plans.results import Leaf, Result, build, leaves
 from undertow.plans.transfer import copy_in, copy_out
@@ -36,7 +37,6 @@ class Gradient:
 
     slot: Slot
     written: bool = False
-    sharers: list[Gradient] = field(default_factory=list)
 
     def claim(self) -> bool:
         """Whether to add to what is there; from now on something is."""
@@ -96,40 +96,54 @@ class Program:
         self._pinned: set[int] = set()
         self._extra: list[Slot] = []
         self._version = -1
+        self._arranged = False
+        self.imports: dict[int, Slot] = {}
+        self._imported: set[int] = set()
         self.units = lower(self)
         self.schedule = self._schedule()
+        self.makers = {number: unit for unit in self.units for number in unit.outputs}
         self.consumers: dict[int, list[Unit]] = {}
         for unit in self.units:
             for number in dict.fromkeys(unit.inputs):
                 self.consumers.setdefault(number, []).append(unit)
+        self._events = {(id(unit), walk): n for n, (unit, walk) in enumerate(self.schedule)}
         for unit in self.units:
             unit.prepare()
         self._count_uses()
-        self.bytes = arrange([*self.slots.values(), *(g.slot for g in self.gradients.values()), *self._extra])
+        self.bytes = arrange(self._all_slots())
+        self._arranged = True
+
+    def _all_slots(self) -> list[Slot]:
+        gradients = [gradient.slot for gradient in self.gradients.values()]
+        return [*self.slots.values(), *self.imports.values(), *gradients, *self._extra]
 
     def _schedule(self) -> list[Event]:
-        """Forward units and walks in the order of recording."""
+        """Forward units in the order of recording; the way back in that order too where nothing is fused.
+
+        Else in the opposite of the forward order, in which a value's later readers come first: then gradients of
+        joined and summed values can share memory.
+        """
+        plain = all(isinstance(unit, Ordinary) for unit in self.units)
         owner = {number: unit for unit in self.units for number in unit.calls}
         events: list[Event] = []
         waiting = list(self.units)
         for index, walk in enumerate(self.walks):
             while waiting and max(waiting[0].calls) < walk.position:
                 events.append(Event(waiting.pop(0), None))
-            order = dict.fromkeys(owner[number] for number in walk.functions)
+            order = list(dict.fromkeys(owner[number] for number in walk.functions))
+            if not plain:
+                order.sort(key=lambda unit: -max(unit.calls))
             events.extend(Event(unit, index) for unit in order)
         events.extend(Event(unit, None) for unit in waiting)
         return events
-
-    def event_of(self, unit: Unit, walk: int | None) -> int:
-        """When a unit runs forward, or backward in a walk; -1 when it does not."""
-        return next((n for n, event in enumerate(self.schedule) if event == (unit, walk)), -1)
 
     def _count_uses(self) -> None:
         """Lifetimes: values from where they are made to where they are last read, gradients likewise."""
         end = len(self.schedule)
         for n, (unit, walk) in enumerate(self.schedule):
             for number in (*unit.inputs, *unit.outputs):
-                slot = self.slots.get(self.root(number))
+                root = self.root(number)
+                slot = self.slots.get(root) or self.imports.get(root)
                 if slot is not None and (walk is None or unit.reads_back(number)):
                     slot.use(n)
                 if walk is not None and number in self.gradients:
@@ -165,6 +179,81 @@ class Program:
         self._pinned.add(self.root(number))
         self._pinned.add(number)
 
+    def make_slot(self, number: int) -> Slot:
+        """Memory for a value that a unit makes."""
+        return self.slots.setdefault(number, Slot(self.values[number].shape))
+
+    def alias_slot(self, number: int, other: int) -> Slot:
+        """Let a value have the memory of another."""
+        self.slots[number] = slot = self.read_slot(other)
+        return slot
+
+    def read_slot(self, number: int) -> Slot:
+        """The slot of a value that a unit reads; a copy is made in each replay where it has none by itself."""
+        root = self.root(number)
+        if root in self.slots:
+            return self.slots[root]
+        return self.imports.setdefault(root, Slot(self.values[root].shape))
+
+    def gradient(self, number: int) -> Gradient:
+        """The gradient of a value, in a slot; asked for while preparing, it is made."""
+        if number not in self.gradients and not self._arranged:
+            self.gradients[number] = Gradient(Slot(self.values[number].shape))
+        return self.gradients[number]
+
+    def has_backward(self, unit: Unit) -> bool:
+        """Whether a unit takes part in any walk."""
+        return any(not set(unit.calls).isdisjoint(walk.functions) for walk in self.walks)
+
+    def kept_gradients(self) -> set[int]:
+        """Values whose gradient is read after the step."""
+        return self._grads_kept | self._grads_returned
+
+    def keeps_gradient(self, number: int) -> bool:
+        """Whether the gradient of a value is read after the step."""
+        return number in self._grads_kept or number in self._grads_returned
+
+    def may_overwrite(self, number: int, reader: Unit) -> bool:
+        """Whether a reader may put its result over a value: nobody else needs it any more."""
+        root = self.root(number)
+        maker = self.makers.get(root)
+        if maker is None or root not in self.slots or root in self.returned or self.keeps_gradient(root):
+            return False
+        alone = all(unit is reader for n, units in self.consumers.items() if self.root(n) == root for unit in units)
+        shared = sum(slot is self.slots[root] for slot in self.slots.values()) > 1
+        return alone and not shared and not (self.has_backward(maker) and maker.reads_back(root))
+
+    def place_value(self, number: int, whole: int, channel: int) -> bool:
+        """Let a value be made as channels of another one; False where it has a place already."""
+        slot = self.slots.get(self.root(number))
+        if slot is None or slot.inside is not None or slot.root is self.slots[whole].root:
+            return False
+        slot.place_inside(self.slots[whole], channel)
+        return True
+
+    def share_gradient(self, number: int, whole: int, unit: Unit, channel: int = 0) -> bool:
+        """Let the gradient of a value lie in that of `whole`, which `unit` makes from it.
+
+        Possible where the unit is the first to hand the value a gradient: what others add comes when the gradient of
+        `whole` has been used.
+        """
+        if not self.wants(number) or number not in self.gradients or unit.inputs.count(number) != 1:
+            return False
+        slot, target = self.gradients[number].slot, self.gradients[whole].slot
+        is_root = any(number == root for walk in self.walks for root, _ in walk.roots)
+        if slot.inside is not None or slot is target.root or is_root:
+            return False
+        if self.keeps_gradient(number) or self.keeps_gradient(whole):
+            return False
+        for walk in range(len(self.walks)):
+            own = self._events.get((id(unit), walk))
+            for other in self.consumers.get(number, []):
+                event = self._events.get((id(other), walk))
+                if other is not unit and event is not None and (own is None or event < own):
+                    return False
+        slot.place_inside(target, channel)
+        return True
+
     def add_slot(self, slot: Slot) -> Slot:
         """Memory for a unit's own use; `working_slots` says when."""
         self._extra.append(slot)
@@ -196,6 +285,13 @@ class Program:
         if isinstance(source, Argument):
             return source.of(self.arguments[source.index])
         return self._variables[number].data
+
+    def ready(self, number: int) -> None:
+        """Called before a unit reads a slot: copies in what an ordinary operation made, or an argument."""
+        root = self.root(number)
+        if root in self.imports and root not in self._imported:
+            self._imported.add(root)
+            copy_in(self.array(root), self.imports[root])
 
     def put(self, number: int, array: np.ndarray) -> None:
         """Set a value that an ordinary operation made."""
@@ -241,8 +337,9 @@ class Program:
         """Replay the step. Raises Stale where a parameter no longer fits."""
         with arena.lock:
             self._check_leaves()
-            self._wake()
             self.arguments = arguments
+            self._keep_accurate()
+            self._wake()
             self._load()
             walk: int | None = None
             try:
@@ -276,6 +373,13 @@ class Program:
             if data.shape != value.shape or data.dtype != value.dtype or variable.requires_grad != value.requires_grad:
                 raise Stale
 
+    def _keep_accurate(self) -> None:
+        """Lower again without the shortcuts that present parameters do not allow."""
+        refused = [unit.calls[0] for unit in self.units if not unit.may_stay()]
+        if refused:
+            self.avoid.update(refused)
+            self._lower()
+
     def _wake(self) -> None:
         """Before the first replay, take the Functions over and withdraw the recorded Variables; bind where needed."""
         arena.reserve(self.bytes)
@@ -285,7 +389,7 @@ class Program:
             self._take_over()
         self._version = arena.version
         base = arena.memory.ctypes.data
-        for slot in (*self.slots.values(), *(g.slot for g in self.gradients.values()), *self._extra):
+        for slot in self._all_slots():
             slot.root.base = base
         for number, slot in self.slots.items():
             if isinstance(self.values[number].source, Made):
@@ -295,6 +399,8 @@ class Program:
 
     def _take_over(self) -> None:
         self._awake = True
+        for unit in self.units:
+            unit.take_over()
         for number, value in enumerate(self.values):
             recorded, value.array = value.variable, None
             value.variable = self._variables[number]
@@ -306,6 +412,7 @@ class Program:
             if isinstance(value.source, Argument):
                 self._variables[number].data = self.array(number)
         self._saved_grads = {}
+        self._imported.clear()
 
     def _begin_walk(self, walk: int | None) -> None:
         if walk is None:

@@ -37,6 +37,17 @@ class Unit:
         """Slots of its own that it needs in its forward (walk None) or in its backward."""
         return ()
 
+    def take_over(self) -> None:
+        """Called before the first replay: let go of what the recorded run left on the Functions."""
+        for number, function in zip(self.calls, self.functions, strict=True):
+            function.inputs, function._outputs = (), ()
+            for name in self.program.calls[number].results:
+                setattr(function, name, None)
+
+    def may_stay(self) -> bool:
+        """Asked before every replay; False makes the program be lowered again without this unit's shortcut."""
+        return True
+
     def prepare(self) -> None:
         """Called once all units are known: ask the program for memory."""
 

@@ -1,0 +1,282 @@
+"""Planned steps against unplanned ones for nets whose operations are lowered to kernels and fused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import undertow as ut
+from undertow.functions import batch_norm, concat, conv2d, max_pool2d, relu, upsample
+from undertow.functions.darknet_activations import leaky
+from undertow.functions.norm_batch import BatchNormRule, RunningStatistics
+from undertow.kernels.reference.batchnorm import DARKNET_CPU
+from undertow.plans import Planned, plan
+from undertow.plans.ordinary import Ordinary
+from undertow.plans.unit_conv import ConvUnit
+
+Block = Callable[..., ut.Variable]
+
+
+class Blocks:
+    """Parameters and statistics by name, made at first use, so that a net is a plain function."""
+
+    def __init__(self, rule: BatchNormRule | None = None) -> None:
+        self.rng = np.random.default_rng(11)
+        self.parameters: dict[str, ut.Parameter] = {}
+        self.running: dict[str, RunningStatistics] = {}
+        self.rule = rule or BatchNormRule()
+
+    def parameter(self, name: str, shape: tuple[int, ...], scale: float = 0.0, at: float = 0.0) -> ut.Parameter:
+        if name not in self.parameters:
+            data = at + scale * self.rng.standard_normal(shape)
+            self.parameters[name] = ut.Parameter(data.astype(np.float32), name=name)
+        return self.parameters[name]
+
+    def conv(self, name: str, x: ut.Variable, c: int, k: int = 3, bias: bool = False, **options: int) -> ut.Variable:
+        groups = options.get("groups", 1)
+        fan_in = x.shape[1] // groups * k * k
+        w = self.parameter(name + ".w", (c, x.shape[1] // groups, k, k), (2 / fan_in) ** 0.5)
+        b = self.parameter(name + ".b", (c,), 0.3) if bias else None
+        return conv2d(x, w, b, pad=k // 2, **options)
+
+    def norm(self, name: str, x: ut.Variable) -> ut.Variable:
+        c = x.shape[1]
+        gamma = self.parameter(name + ".gamma", (c,), 0.2, 1.0)
+        beta = self.parameter(name + ".beta", (c,), 0.2)
+        if name not in self.running:
+            self.running[name] = RunningStatistics(np.zeros(c, np.float32), np.ones(c, np.float32), 0.1)
+        return batch_norm(x, gamma, beta, self.rule, self.running[name])
+
+    def leaky(self, name: str, x: ut.Variable, c: int, k: int = 3, **options: int) -> ut.Variable:
+        return leaky(self.norm(name, self.conv(name, x, c, k, **options)))
+
+
+def darknet_like(b: Blocks, x: ut.Variable) -> ut.Variable:
+    a = b.leaky("a", x, 16)
+    c = b.leaky("c", max_pool2d(a, 2), 24, stride=2)
+    d = c + b.leaky("e", b.leaky("d", c, 16, 1), 24)
+    d = d + b.leaky("g", b.leaky("f", d, 16, 1), 24)
+    up = upsample(max_pool2d(b.leaky("h", d, 16, 1), 2), 2)
+    return b.conv("out", concat([up, d], axis=1), 21, 1, bias=True)
+
+
+def resnet_like(b: Blocks, x: ut.Variable) -> ut.Variable:
+    x = relu(b.norm("stem", b.conv("stem", x, 16)))
+    y = b.norm("b", b.conv("b", relu(b.norm("a", b.conv("a", x, 32, stride=2))), 32))
+    x = relu(y + b.norm("s", b.conv("s", x, 32, 1, stride=2)))
+    y = b.norm("d", b.conv("d", relu(b.norm("c", b.conv("c", x, 32))), 32))
+    return relu(y + x)
+
+
+def mobilenet_like(b: Blocks, x: ut.Variable) -> ut.Variable:
+    x = relu(b.norm("a", b.conv("a", x, 16, stride=2)))
+    x = relu(b.norm("dw", b.conv("dw", x, 16, groups=16)))
+    x = relu(b.norm("pw", b.conv("pw", x, 40, 1)))
+    return b.norm("g", b.conv("g", x, 20, groups=4))
+
+
+def without_norm(b: Blocks, x: ut.Variable) -> ut.Variable:
+    x = relu(max_pool2d(b.conv("a", x, 20, 5, bias=True), 3, 2))
+    return leaky(b.conv("b", leaky(b.conv("c", x, 17, bias=True)), 5, bias=True))
+
+
+def branches_of_every_kind(b: Blocks, x: ut.Variable) -> ut.Variable:
+    """Values read several times, joined twice, added to themselves, and read by operations without kernels."""
+    x = b.leaky("a", x, 16)
+    both = concat([x, b.leaky("b", x, 8), x], axis=1)
+    again = concat([both, x], axis=1)
+    doubled = x + x
+    z = b.leaky("c", again, 16, 1) + ut.tanh(doubled) * x
+    return b.conv("d", relu(z), 8, 1) + z.sum(axis=1, keepdims=True)
+
+
+NETS = {f.__name__: f for f in (darknet_like, resnet_like, mobilenet_like, without_norm, branches_of_every_kind)}
+
+
+class Trial:
+    """A net with a squared error, planned and not."""
+
+    def __init__(self, net: Block, rule: BatchNormRule | None = None, persistent: tuple[str, ...] = ()) -> None:
+        self.blocks = Blocks(rule)
+        self.net = net
+        self.planned = plan(self.step, persistent)
+        self.rng = np.random.default_rng(5)
+
+    def step(self, x: np.ndarray) -> tuple[ut.Variable, ut.Variable]:
+        y = self.net(self.blocks, ut.Variable(x, requires_grad=False))
+        loss = (y * y).sum() * 0.5 + ut.sin(y).sum()
+        loss.backward()
+        return loss, y
+
+    def data(self, shape: tuple[int, ...] = (2, 3, 24, 16)) -> np.ndarray:
+        return self.rng.standard_normal(shape).astype(np.float32)
+
+    def both(self, x: np.ndarray, tolerance: float = 2e-4, only: tuple[str, ...] = ()) -> None:
+        """Run planned and unplanned from the same state and hold everything equal, or only what is named."""
+        statistics = {name: (r.mean.copy(), r.variance.copy()) for name, r in self.blocks.running.items()}
+        found = self._run(self.planned, x)
+        for name, (mean, variance) in statistics.items():
+            self.blocks.running[name].mean[...], self.blocks.running[name].variance[...] = mean, variance
+        expected = self._run(self.step, x)
+        if not statistics:
+            return  # the first run made the parameters: its statistics moved twice
+        for name, value in expected.items():
+            if only and name not in only:
+                continue
+            distance = np.linalg.norm(found[name] - value)
+            assert distance <= tolerance * np.linalg.norm(value) + 1e-5, (name, distance, np.linalg.norm(value))
+
+    def _run(self, step: Callable[..., tuple[ut.Variable, ut.Variable]], x: np.ndarray) -> dict[str, np.ndarray]:
+        for parameter in self.blocks.parameters.values():
+            parameter.clear_grad()
+        loss, y = step(x)
+        result = {"loss": loss.data.copy(), "y": y.data.copy()}
+        result |= {name: parameter.grad.copy() for name, parameter in self.blocks.parameters.items()}
+        result |= {name + ".mean": r.mean.copy() for name, r in self.blocks.running.items()}
+        return result | {name + ".variance": r.variance.copy() for name, r in self.blocks.running.items()}
+
+    def calls(self, *kinds: type) -> list[tuple[str, ...]]:
+        """The operations in each unit, of these kinds of units or all."""
+        assert self.planned.last is not None
+        units = [u for u in self.planned.last.units if not kinds or isinstance(u, kinds)]
+        return [tuple(type(f).__name__ for f in u.functions) for u in units]
+
+
+@pytest.mark.parametrize("net", NETS.values(), ids=NETS)
+@pytest.mark.parametrize("precision", ["fast", "precise"])
+def test_a_planned_step_equals_the_unplanned_one(net: Block, precision: str) -> None:
+    trial = Trial(net)
+    with ut.precision(precision):  # type: ignore[arg-type]
+        for _ in range(5):
+            trial.both(trial.data())
+    assert trial.planned.is_replaying
+    assert trial.calls(ConvUnit)
+
+
+@pytest.mark.parametrize("net", NETS.values(), ids=NETS)
+def test_replays_are_deterministic(net: Block) -> None:
+    trial = Trial(net)
+    for _ in range(3):
+        trial.planned(trial.data())
+    x = trial.data()
+    first, second = trial._run(trial.planned, x), trial._run(trial.planned, x)
+    for name in trial.blocks.parameters:
+        np.testing.assert_array_equal(first[name], second[name])
+
+
+@pytest.mark.parametrize("net", [darknet_like, resnet_like], ids=["darknet", "resnet"])
+def test_darknets_own_rule_of_batch_norm(net: Block) -> None:
+    trial = Trial(net, DARKNET_CPU)
+    for _ in range(4):
+        trial.both(trial.data())
+    assert trial.planned.is_replaying
+
+
+def test_what_is_fused() -> None:
+    trial = Trial(darknet_like)
+    for _ in range(3):
+        trial.both(trial.data())
+    fused = trial.calls(ConvUnit)
+    assert fused.count(("Conv", "BatchNorm", "DarknetActivation")) == 5
+    assert fused.count(("Conv", "BatchNorm", "DarknetActivation", "Add")) == 2
+    assert fused.count(("Conv",)) == 1
+    assert {name for (name,) in trial.calls(Ordinary)} == {"Mul", "Sum", "Sin", "Add"}
+
+
+def in_place(planned: Planned) -> int:
+    assert planned.last is not None
+    return sum(unit.from_z for unit in planned.last.units if isinstance(unit, ConvUnit))
+
+
+def test_in_place_norm_is_left_where_gamma_comes_near_zero() -> None:
+    trial = Trial(darknet_like)
+    for _ in range(3):
+        trial.both(trial.data())
+    before = in_place(trial.planned)
+    gamma = trial.blocks.parameters["a.gamma"]
+    gamma.data[3] = 0
+    trial.both(trial.data())
+    assert in_place(trial.planned) == before - 1
+    gamma.data[3] = 1e-4
+    trial.both(trial.data())
+
+
+def test_relu_is_never_undone() -> None:
+    trial = Trial(resnet_like)
+    for _ in range(3):
+        trial.both(trial.data())
+    assert trial.planned.last is not None
+    for unit in trial.planned.last.units:
+        assert not (isinstance(unit, ConvUnit) and unit.chain.slope == 0 and unit.from_z)
+
+
+def test_a_mean_far_from_zero_keeps_its_digits() -> None:
+    trial = Trial(lambda b, x: b.leaky("a", x + 3000.0, 8, 1))
+    for _ in range(4):
+        # The gradient of the weights is a small difference of large sums there, in any arithmetic.
+        trial.both(trial.data(), tolerance=2e-3, only=("y", "a.mean", "a.variance", "a.gamma"))
+    assert trial.planned.is_replaying
+
+
+def test_batch_and_size_may_change_from_call_to_call() -> None:
+    trial = Trial(darknet_like)
+    for shape in [(2, 3, 24, 16)] * 3 + [(1, 3, 32, 24)] * 4 + [(2, 3, 24, 16)] * 2 + [(1, 3, 32, 24)]:
+        trial.both(trial.data(shape))
+    assert trial.planned.is_replaying
+
+
+def test_kept_values_of_lowered_units_are_right() -> None:
+    def net(b: Blocks, x: ut.Variable) -> ut.Variable:
+        a = b.leaky("a", x, 16)
+        a.name = "first"
+        joined = concat([a, b.leaky("b", a, 8)], axis=1)
+        joined.name = "joined"
+        return b.conv("c", joined, 8) + b.conv("d", a, 8)
+
+    trial = Trial(net, persistent=("first", "joined"))
+    seen: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {"first": [], "joined": []}
+    x, other = trial.data(), trial.data()
+    for _ in range(4):
+        trial._run(trial.planned, other)
+        trial._run(trial.planned, x)
+        for name, arrays in seen.items():
+            kept = trial.planned.kept[name]
+            assert kept.data is not None
+            assert kept.grad is not None
+            arrays.append((kept.data.copy(), kept.grad.copy()))
+    assert trial.planned.is_replaying
+    for arrays in seen.values():
+        for data, grad in arrays[1:]:
+            np.testing.assert_allclose(data, arrays[0][0], rtol=1e-3, atol=1e-5)
+            np.testing.assert_allclose(grad, arrays[0][1], rtol=1e-3, atol=1e-3)
+
+
+def test_float64_and_reference_precision_run_as_ordinary_functions() -> None:
+    trial = Trial(resnet_like)
+    with ut.precision("reference"):
+        for _ in range(4):
+            trial.both(trial.data(), tolerance=1e-7)
+        assert trial.planned.is_replaying
+        assert not trial.calls(ConvUnit)
+
+
+def test_a_frozen_convolution_gets_no_gradient() -> None:
+    trial = Trial(darknet_like)
+    trial.step(trial.data())
+    for name in ("a.w", "a.gamma", "a.beta"):
+        trial.blocks.parameters[name].requires_grad = False
+    x, other = trial.data(), trial.data()
+    names = [n for n, p in trial.blocks.parameters.items() if p.requires_grad]
+    grads = []
+    for k in range(4):
+        trial.planned(other)
+        for parameter in trial.blocks.parameters.values():
+            parameter.clear_grad()
+        trial.planned(x)
+        assert trial.blocks.parameters["a.w"].grad is None
+        grads.append({n: trial.blocks.parameters[n].grad.copy() for n in names})
+        assert trial.planned.is_replaying == (k > 0)
+    for n in names:
+        assert np.linalg.norm(grads[-1][n] - grads[0][n]) <= 2e-4 * np.linalg.norm(grads[0][n]) + 1e-5

@@ -1,0 +1,71 @@
+"""A convolution of a plan: three passes from and to weights as users keep them (OIHW), any groups, depthwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from undertow.kernels.cpu.raw import depthwise
+from undertow.kernels.cpu.raw.convolution import convolution
+from undertow.kernels.cpu.raw.parts import PLAIN, Epilogue
+from undertow.kernels.cpu.raw.tensor import Tensor, scratch
+from undertow.kernels.geometry import ConvGeometry
+
+
+class ConvKernel:
+    """x_shape -> outputs for weights of shape w_shape.
+
+    sums: whether the epilogue can take the sums for batch norm.
+    """
+
+    def __init__(self, x_shape: Sequence[int], w_shape: Sequence[int], geometry: ConvGeometry, precision: str) -> None:
+        n, _, h, w = x_shape
+        self.groups = geometry.groups
+        fast = precision == "fast" and self.groups == 1
+        kernel = (w_shape[2], w_shape[3])
+        self.layer = convolution(n, h, w, w_shape[1], w_shape[0] // self.groups, kernel, geometry, fast)
+        self.depthwise = depthwise.fits(w_shape, geometry)
+        self.sums = not self.depthwise
+        self._step = 4 * self.layer.outputs * self.layer.inputs * self.layer.taps
+
+    def forward(self, x: Tensor, w: int, y: Tensor, then: Epilogue = PLAIN) -> None:
+        """y = conv(x, w); w: address of OIHW weights."""
+        layer, memory = self.layer, scratch()
+        if self.depthwise:
+            depthwise.forward(x, w, y, layer.window, memory, then)
+            return
+        with memory.frame():
+            packed = memory.take(layer.packed_size)
+            for g in range(self.groups):
+                layer.pack(w + g * self._step, packed, memory)
+                xs, ys = self._inputs(x, g), self._outputs(y, g)
+                layer.forward(xs, packed, ys, memory, then.channels(g * layer.outputs))
+
+    def backward_data(self, gy: Tensor, w: int, gx: Tensor, *, accumulate: bool) -> None:
+        """gx = or += the gradient of the input."""
+        layer, memory = self.layer, scratch()
+        if self.depthwise:
+            depthwise.backward_data(gy, w, gx, layer.window, memory, accumulate=accumulate)
+            return
+        with memory.frame():
+            packed = memory.take(layer.transposed_size)
+            for g in range(self.groups):
+                layer.pack_transposed(w + g * self._step, packed, memory)
+                layer.backward_data(self._outputs(gy, g), packed, self._inputs(gx, g), memory, accumulate=accumulate)
+
+    def backward_weights(self, x: Tensor, gy: Tensor, gw: int) -> None:
+        """gw: address of the OIHW gradient."""
+        layer, memory = self.layer, scratch()
+        if self.depthwise:
+            depthwise.backward_weights(x, gy, gw, layer.window, memory)
+            return
+        with memory.frame():
+            packed = memory.take(layer.packed_size)
+            for g in range(self.groups):
+                layer.backward_weights(self._inputs(x, g), self._outputs(gy, g), packed, memory)
+                layer.unpack(packed, gw + g * self._step, memory)
+
+    def _inputs(self, x: Tensor, g: int) -> Tensor:
+        return x if self.groups == 1 else x.channels(g * self.layer.inputs, self.layer.inputs)
+
+    def _outputs(self, y: Tensor, g: int) -> Tensor:
+        return y if self.groups == 1 else y.channels(g * self.layer.outputs, self.layer.outputs)

@@ -1,0 +1,249 @@
+"""Convolution with what follows it: batch norm, an activation with one slope, a sum with another value."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from undertow.functions.conv import Conv
+from undertow.functions.norm_batch import BatchNorm
+from undertow.kernels.cpu.raw import batchnorm as raw
+from undertow.kernels.cpu.raw import direct, packing
+from undertow.kernels.cpu.raw.batchnorm import Slope
+from undertow.kernels.cpu.raw.parts import SLOTS, Epilogue
+from undertow.kernels.cpu.raw.tensor import scratch
+from undertow.kernels.geometry import ConvGeometry
+from undertow.plans.arena import Slot
+from undertow.plans.kernels import ConvKernel
+from undertow.plans.norm import Norm
+from undertow.plans.unit import Unit
+
+if TYPE_CHECKING:
+    from undertow.plans.program import Program
+
+Array = np.ndarray
+
+# In-place batch norm finds x_hat again as (y - beta) / gamma; beyond this ratio it would lose too many digits.
+_LARGEST_RATIO = 100.0
+_SMALLEST_GAMMA = 1e-6
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Recorded calls that become one unit, each the only reader of the one before.
+
+    slope: of the activation for negative values; 1 for none. residual: the other operand of the sum.
+    """
+
+    conv: int
+    norm: int | None = None
+    activation: int | None = None
+    slope: float = 1.0
+    add: int | None = None
+    residual: int | None = None
+
+    @property
+    def calls(self) -> tuple[int, ...]:
+        members = (self.conv, self.norm, self.activation, self.add)
+        return tuple(n for n in members if n is not None)
+
+
+class ConvUnit(Unit):
+    """z = activation(batch_norm(conv(x, w))) + residual, or activation(conv(x, w) + b).
+
+    With batch norm, y, the convolution's result, is kept beside z for the way back; or, where the activation can be
+    undone and nothing is added, z is written over y (in place), and y is found again from z.
+    """
+
+    def __init__(self, program: Program, chain: Chain) -> None:
+        super().__init__(program, chain.calls)
+        self.chain = chain
+        conv = program.calls[chain.conv]
+        self.x, self.w = conv.inputs[0], conv.inputs[1]
+        self.b = conv.inputs[2] if len(conv.inputs) == 3 else None
+        self.z = program.calls[chain.calls[-1]].outputs[0]
+        self.y = conv.outputs[0]
+        geometry = cast(Conv, conv.function).geometry
+        values = program.values
+        self.kernel = ConvKernel(
+            values[self.x].shape, values[self.w].shape, cast(ConvGeometry, geometry), conv.precision
+        )
+        self.norm: Norm | None = None
+        self.wants_x, self.wants_w, self.wants_b = (
+            wanted and program.wants(number)
+            for wanted, number in zip((*conv.wanted, False)[:3], (*conv.inputs, self.x)[:3], strict=True)
+        )
+        if chain.norm is not None:
+            self.batch_norm = cast(BatchNorm, program.calls[chain.norm].function)
+            _, self.gamma, self.beta = program.calls[chain.norm].inputs
+            n, c, h, w = values[self.y].shape
+            self.norm = Norm(self.batch_norm.rule, c, n * h * w)
+        channels = values[self.y].shape[1]
+        self._ones, self._zeros = np.ones(channels, np.float32), np.zeros(channels, np.float32)
+
+    # --- memory -----------------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        program, chain = self.program, self.chain
+        self.x_slot = program.read_slot(self.x)
+        self.z_slot = program.make_slot(self.z)
+        self.residual_slot = None if chain.residual is None else program.read_slot(chain.residual)
+        self.trained = program.has_backward(self)
+        self.in_place = (
+            self.norm is not None
+            and chain.residual is None
+            and (not self.trained or (chain.slope != 0 and self.calls[0] not in program.avoid))
+        )
+        self.from_z = self.in_place and self.trained
+        if self.norm is None or self.in_place:
+            self.y_slot = self.z_slot
+        else:
+            self.y_slot = program.add_slot(Slot(program.values[self.y].shape))
+        self.g_slot: Slot | None = None
+        if self.trained:
+            gradient = program.gradient(self.z)
+            if self.wants_x:
+                program.gradient(self.x)
+            self.shares = False
+            if chain.residual is not None and program.wants(chain.residual):
+                program.gradient(chain.residual)
+                self.shares = program.share_gradient(chain.residual, self.z, self)
+            if chain.residual is not None or program.keeps_gradient(self.z):
+                self.g_slot = program.add_slot(Slot(program.values[self.y].shape))
+            else:
+                self.g_slot = gradient.slot
+
+    def working_slots(self, walk: int | None) -> tuple[Slot, ...]:
+        if walk is None or self.norm is None or self.from_z:
+            backward = (self.g_slot,) if walk is not None and self.g_slot is not None else ()
+            return (self.y_slot, *backward) if walk is None else backward
+        return (self.y_slot, *((self.g_slot,) if self.g_slot is not None else ()))
+
+    def reads_back(self, number: int) -> bool:
+        if number == self.x:
+            return self.wants_w
+        return number == self.z and (self.from_z or (self.norm is None and self.chain.slope != 1))
+
+    def may_stay(self) -> bool:
+        """Whether in-place batch norm is accurate enough for the present gamma and beta."""
+        if not self.from_z:
+            return True
+        gamma, beta = np.abs(self.program.array(self.gamma)), np.abs(self.program.array(self.beta))
+        return bool((gamma >= _SMALLEST_GAMMA).all() and (beta <= _LARGEST_RATIO * gamma).all())
+
+    def bind(self) -> None:
+        self.tx, self.ty, self.tz = self.x_slot.tensor, self.y_slot.tensor, self.z_slot.tensor
+        self.tr = None if self.residual_slot is None else self.residual_slot.tensor
+        self.tg = None if self.g_slot is None else self.g_slot.tensor
+        if self.trained:
+            self.gz = self.program.gradient(self.z)
+            self.tgz = self.gz.slot.tensor
+
+    # --- forward ----------------------------------------------------------------------------------------
+
+    def forward(self) -> None:
+        self.program.ready(self.x)
+        if self.chain.residual is not None:
+            self.program.ready(self.chain.residual)
+        weights = np.ascontiguousarray(self.program.array(self.w))
+        bias = None if self.b is None else np.ascontiguousarray(self.program.array(self.b))
+        at_bias = 0 if bias is None else _at(bias)
+        if self.norm is None:
+            self.kernel.forward(self.tx, _at(weights), self.ty, Epilogue(bias=at_bias, slope=self.chain.slope))
+            return
+        sums = np.zeros((SLOTS, 2, self.ty.c))
+        then = Epilogue(bias=at_bias, sums=_at(sums) if self.kernel.sums else 0)
+        self.kernel.forward(self.tx, _at(weights), self.ty, then)
+        if not self.kernel.sums or not self.norm.take_statistics(*sums.sum(axis=0)):
+            self._statistics_by_themselves(self.norm)
+        self._normalise(self.norm)
+
+    def _statistics_by_themselves(self, norm: Norm) -> None:
+        """A pass over y with its channels' means taken away first."""
+        centre = np.empty(self.ty.c, np.float32)
+        raw.pivot(self.ty, _at(centre))
+        sums = np.zeros((SLOTS, 2, self.ty.c))
+        raw.statistics(self.ty, _at(centre), _at(sums), scratch())
+        first, second = sums.sum(axis=0)
+        norm.take_statistics(first, second, centre)
+
+    def _normalise(self, norm: Norm) -> None:
+        function = self.batch_norm
+        norm.set_affine(self.program.array(self.gamma), self.program.array(self.beta))
+        raw.affine(self.ty, self.tz, _at(norm.scale), _at(norm.shift), self.chain.slope, self.tr)
+        function.count = norm.count
+        function.mean, function.variance = norm.mean.astype(np.float32), norm.variance.astype(np.float32)
+        if function.running is not None:
+            function.running.take(function.mean, function.variance, norm.count, norm.rule.forward.divisor)
+
+    # --- backward ---------------------------------------------------------------------------------------
+
+    def backward(self, walk: int) -> None:
+        if not self.gz.written or self.tg is None:
+            return
+        self._backward_residual()
+        if self.norm is not None:
+            self._backward_norm(self.norm)
+        elif self.chain.slope != 1:
+            # Only the sign counts: the output has that of the input.
+            slope = Slope(self.chain.slope, _at(self._ones), _at(self._zeros))
+            raw.backward(self.tgz, self.tz, self.tg, _at(self._ones), _at(self._zeros), _at(self._zeros), slope)
+        elif self.tg != self.tgz:
+            packing.copy(self.tgz, self.tg)
+        self._backward_conv()
+
+    def _backward_residual(self) -> None:
+        residual = self.chain.residual
+        if residual is None or not self.program.wants(residual):
+            return
+        gradient = self.program.gradient(residual)
+        accumulate = gradient.claim()
+        if not self.shares:
+            packing.copy(self.tgz, gradient.slot.tensor, accumulate=accumulate)
+
+    def _backward_norm(self, norm: Norm) -> None:
+        program = self.program
+        gamma, beta = program.array(self.gamma), program.array(self.beta)
+        if self.from_z:
+            norm.set_hat_from_output(gamma, beta)
+        else:
+            norm.set_hat_from_input()
+        slope = Slope(self.chain.slope, _at(norm.scale), _at(norm.shift), self.from_z)
+        sums = np.zeros((SLOTS, 2, self.ty.c))
+        raw.backward_sums(self.tgz, self.ty, _at(norm.k1), _at(norm.k0), _at(sums), scratch(), slope)
+        gbeta, ggamma = sums.sum(axis=0)
+        norm.set_gradient(gamma, gbeta, ggamma)
+        raw.backward(self.tgz, self.ty, cast(Any, self.tg), _at(norm.c1), _at(norm.c2), _at(norm.c3), slope)
+        for number, gradient in ((self.gamma, ggamma), (self.beta, gbeta)):
+            if program.wants(number):
+                program.give(number, gradient.astype(np.float32))
+
+    def _backward_conv(self) -> None:
+        program, gy = self.program, cast(Any, self.tg)
+        if self.wants_b and self.b is not None:
+            memory = scratch()
+            with memory.frame():
+                parts = direct.bias_gradient(gy, memory)
+                total = np.sum([_doubles(at, gy.c) for at in parts], axis=0)
+                program.give(self.b, total.astype(np.float32))
+        if self.wants_w:
+            gradient = program.gradient_buffer(self.w)
+            self.kernel.backward_weights(self.tx, gy, _at(gradient))
+            program.give(self.w, gradient)
+        if self.wants_x:
+            weights = np.ascontiguousarray(program.array(self.w))
+            gx = program.gradient(self.x)
+            accumulate = gx.claim()
+            self.kernel.backward_data(gy, _at(weights), gx.slot.tensor, accumulate=accumulate)
+
+
+def _at(array: Array) -> int:
+    return int(array.ctypes.data)
+
+
+def _doubles(address: int, count: int) -> Array:
+    """The doubles at an address, as long as their memory lasts."""
+    return np.ctypeslib.as_array((ctypes.c_double * count).from_address(address))

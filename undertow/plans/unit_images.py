@@ -1,0 +1,233 @@
+"""Units on images without weights: joining, adding, passing on, pooling, enlarging, activations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from undertow.functions.pooling import MaxPool2d
+from undertow.functions.resample import Upsample
+from undertow.kernels.cpu.raw import batchnorm as raw
+from undertow.kernels.cpu.raw import packing, pooling
+from undertow.kernels.cpu.raw.batchnorm import Slope
+from undertow.kernels.cpu.raw.pooling import Pool
+from undertow.plans.arena import Slot
+from undertow.plans.unit import Unit
+
+if TYPE_CHECKING:
+    from undertow.plans.program import Program
+
+
+class ImageUnit(Unit):
+    """From images to one image; gradients of inputs are handed on by copies where they cannot share memory."""
+
+    def __init__(self, program: Program, calls: tuple[int, ...]) -> None:
+        super().__init__(program, calls)
+        self.output = self.outputs[0]
+        self.wanted = [program.wants(x) for x in self.inputs]
+
+    def prepare(self) -> None:
+        program = self.program
+        self.trained = program.has_backward(self)
+        self.x_slots = [program.read_slot(x) for x in self.inputs]
+        self.y_slot = self._output_slot()
+        if self.trained:
+            program.gradient(self.output)
+            for x, wanted in zip(self.inputs, self.wanted, strict=True):
+                if wanted:
+                    program.gradient(x)
+
+    def _output_slot(self) -> Slot:
+        return self.program.make_slot(self.output)
+
+    def reads_back(self, number: int) -> bool:
+        return False
+
+    def bind(self) -> None:
+        self.tx = [slot.tensor for slot in self.x_slots]
+        self.ty = self.y_slot.tensor
+        if self.trained:
+            self.gy = self.program.gradient(self.output)
+            self.gx = [self.program.gradient(x) if w else None for x, w in zip(self.inputs, self.wanted, strict=True)]
+            self.tgy = self.gy.slot.tensor
+
+    def forward(self) -> None:
+        for x in self.inputs:
+            self.program.ready(x)
+        self.compute()
+
+    def compute(self) -> None:
+        """The output from the inputs, which are in their slots."""
+        raise NotImplementedError(f"{type(self).__name__} has no compute")
+
+    def backward(self, walk: int) -> None:
+        if self.gy.written:
+            self.compute_back()
+
+    def compute_back(self) -> None:
+        """The gradients of the inputs from that of the output."""
+        raise NotImplementedError(f"{type(self).__name__} has no compute_back")
+
+
+class PassUnit(ImageUnit):
+    """y = x: the same memory."""
+
+    def _output_slot(self) -> Slot:
+        return self.program.alias_slot(self.output, self.inputs[0])
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.shares = self.trained and self.program.share_gradient(self.inputs[0], self.output, self)
+
+    def compute(self) -> None:
+        """Nothing is to be done."""
+
+    def compute_back(self) -> None:
+        gx = self.gx[0]
+        if gx is not None:
+            accumulate = gx.claim()
+            if not self.shares:
+                packing.copy(self.tgy, gx.slot.tensor, accumulate=accumulate)
+
+
+class AddUnit(ImageUnit):
+    """y = a + b for images of one shape."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.shares = [False, False]
+        if self.trained:
+            first = self.program.share_gradient(self.inputs[0], self.output, self)
+            self.shares = [first, not first and self.program.share_gradient(self.inputs[1], self.output, self)]
+        channels = self.program.values[self.output].shape[1]
+        self._ones, self._zeros = np.ones(channels, np.float32), np.zeros(channels, np.float32)
+
+    def compute(self) -> None:
+        a, b = self.tx
+        raw.affine(a, self.ty, self._ones.ctypes.data, self._zeros.ctypes.data, 1.0, b)
+
+    def compute_back(self) -> None:
+        for gx, shares in sorted(zip(self.gx, self.shares, strict=True), key=lambda pair: pair[1]):
+            if gx is not None:
+                accumulate = gx.claim()
+                if not shares:
+                    packing.copy(self.tgy, gx.slot.tensor, accumulate=accumulate)
+
+
+class ConcatUnit(ImageUnit):
+    """Channels one after the other: inputs are written into their place at once where nothing speaks against."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        program = self.program
+        self.firsts: list[int] = []
+        channel = 0
+        for x in self.inputs:
+            self.firsts.append(channel)
+            channel += program.values[x].shape[1]
+        self.placed = [
+            program.place_value(x, self.output, first) for x, first in zip(self.inputs, self.firsts, strict=True)
+        ]
+        self.shares = [
+            self.trained and program.share_gradient(x, self.output, self, first)
+            for x, first in zip(self.inputs, self.firsts, strict=True)
+        ]
+
+    def compute(self) -> None:
+        for x, first, placed in zip(self.tx, self.firsts, self.placed, strict=True):
+            if not placed:
+                packing.copy(x, self.ty.channels(first, x.c))
+
+    def compute_back(self) -> None:
+        for gx, first, shares in zip(self.gx, self.firsts, self.shares, strict=True):
+            if gx is not None:
+                accumulate = gx.claim()
+                if not shares:
+                    target = gx.slot.tensor
+                    packing.copy(self.tgy.channels(first, target.c), target, accumulate=accumulate)
+
+
+class MaxPoolUnit(ImageUnit):
+    """Max pooling; the winners are looked for again on the way back instead of being kept."""
+
+    def __init__(self, program: Program, calls: tuple[int, ...]) -> None:
+        super().__init__(program, calls)
+        geometry = cast(MaxPool2d, self.functions[0]).geometry
+        self.pool = Pool(*geometry.size, *geometry.stride, *geometry.pad)
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.indexes = self.program.add_slot(Slot(self.program.values[self.output].shape)) if self.trained else None
+
+    def reads_back(self, number: int) -> bool:
+        return True
+
+    def working_slots(self, walk: int | None) -> tuple[Slot, ...]:
+        return () if walk is None or self.indexes is None else (self.indexes,)
+
+    def compute(self) -> None:
+        pooling.max_forward(self.tx[0], self.ty, 0, self.pool)
+
+    def compute_back(self) -> None:
+        gx = self.gx[0]
+        if gx is not None and self.indexes is not None:
+            indexes = self.indexes.tensor.address
+            pooling.max_forward(self.tx[0], self.ty, indexes, self.pool)
+            accumulate = gx.claim()
+            pooling.max_backward(self.tgy, indexes, gx.slot.tensor, self.pool, accumulate=accumulate)
+
+
+class UpsampleUnit(ImageUnit):
+    """Every pixel repeated."""
+
+    def __init__(self, program: Program, calls: tuple[int, ...]) -> None:
+        super().__init__(program, calls)
+        function = cast(Upsample, self.functions[0])
+        self.factor, self.scale = function.factor, function.scale
+
+    def compute(self) -> None:
+        pooling.replicate(self.tx[0], self.ty, self.factor, self.factor, self.scale)
+
+    def compute_back(self) -> None:
+        gx = self.gx[0]
+        if gx is not None:
+            accumulate = gx.claim()
+            target = gx.slot.tensor
+            pooling.block_sum(self.tgy, target, self.factor, self.factor, self.scale, accumulate=accumulate)
+
+
+class LineUnit(ImageUnit):
+    """y = x where positive, else slope x; in the input's memory where nobody needs the input again."""
+
+    def __init__(self, program: Program, calls: tuple[int, ...], slope: float) -> None:
+        super().__init__(program, calls)
+        self.slope = slope
+        channels = program.values[self.output].shape[1]
+        self._ones, self._zeros = np.ones(channels, np.float32), np.zeros(channels, np.float32)
+
+    def _output_slot(self) -> Slot:
+        if self.program.may_overwrite(self.inputs[0], self):
+            return self.program.alias_slot(self.output, self.inputs[0])
+        return self.program.make_slot(self.output)
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.shares = self.trained and self.program.share_gradient(self.inputs[0], self.output, self)
+
+    def reads_back(self, number: int) -> bool:
+        return number == self.output
+
+    def compute(self) -> None:
+        raw.affine(self.tx[0], self.ty, self._ones.ctypes.data, self._zeros.ctypes.data, self.slope)
+
+    def compute_back(self) -> None:
+        gx = self.gx[0]
+        if gx is None:
+            return
+        one, zero = self._ones.ctypes.data, self._zeros.ctypes.data
+        slope = Slope(self.slope, one, zero)
+        accumulate = gx.claim()
+        raw.backward(self.tgy, self.ty, self.tgy if accumulate else gx.slot.tensor, one, zero, zero, slope)
+        if accumulate:
+            packing.copy(self.tgy, gx.slot.tensor, accumulate=True)
