@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from undertow.core import Variable, check_gradients, no_grad, test_mode
-from undertow.darknet.cfg import make_config, parse_cfg, read_cfg
+from undertow.darknet.cfg import make_config, read_cfg
 from undertow.darknet.dialect import DARKNET_CPU, DARKNET_GPU, DIALECTS, EXACT, Dialect, dialect_named
 from undertow.darknet.layer import updates_name
 from undertow.darknet.network import Network
-from undertow.errors import FormatError, GraphError, ShapeError, UndertowError
+from undertow.darknet.options import SECTIONS
+from undertow.darknet.sections import LAYERS
+from undertow.errors import GraphError, ShapeError, UndertowError
 
 GOLDENS = Path(__file__).parent.parent / "goldens" / "darknet"
 
@@ -272,10 +274,8 @@ def test_truth_of_an_unknown_class_is_told(rng: np.random.Generator) -> None:
         build(DETECTOR).train_datum(rng.uniform(0, 1, (2, 3, 8, 8)), truth)
 
 
-def test_section_types_that_nothing_builds_are_told() -> None:
-    config = parse_cfg("[net]\nwidth=8\nheight=8\nchannels=3\n[iseg]\nclasses=1\nids=2\n", "some.cfg")
-    with pytest.raises(FormatError, match=r"some.cfg:5: \[iseg\] is a section type .* not supported yet"):
-        Network(config)
+def test_every_section_type_is_built() -> None:
+    assert set(LAYERS) == {kind.name for kind in SECTIONS.values()} - {"net"}
 
 
 def test_dialects_by_name() -> None:

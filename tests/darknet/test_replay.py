@@ -22,12 +22,12 @@ WHOLE = Path(os.environ.get("UNDERTOW_REFERENCE_DATA", "/nowhere")) / "goldens" 
 
 
 def replayable(folder: Path) -> bool:
-    """Whether everything a case needs exists yet: its kind, its section types, class trees."""
+    """Whether everything a case needs exists yet: its kind, its section types."""
     if json.loads((folder / "case.json").read_text()).get("kind", "trace") not in KINDS:
         return False
     cfgs = [path.read_text() for path in folder.glob("*.cfg")]
     sections = {SECTIONS[name].name for cfg in cfgs for name in re.findall(r"^\s*\[(\w+)\]", cfg, re.MULTILINE)}
-    return sections <= {"net", *LAYERS} and not any("tree=" in cfg for cfg in cfgs)
+    return sections <= {"net", *LAYERS}
 
 
 @pytest.mark.parametrize("folder", [f for f in case_folders(HERE) if replayable(f)], ids=lambda folder: folder.name)

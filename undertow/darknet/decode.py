@@ -1,9 +1,10 @@
-"""From the outputs of yolo layers to boxes on the picture: Darknet's `get_network_boxes`."""
+"""From the outputs of the heads to boxes on the picture: Darknet's `get_network_boxes`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,33 @@ from numpy.typing import NDArray
 from undertow.darknet.boxes import Candidates
 from undertow.data.resize import letterbox_size
 from undertow.errors import ShapeError
+
+
+@dataclass(frozen=True)
+class Frame:
+    """How boxes of a network's input lie in a picture.
+
+    net_size, image_size: (width, height). relative: boxes in 0..1 of the picture, otherwise in its pixels.
+    letterbox: the picture was fitted in with its shape kept; False: it was stretched to the network's size.
+    """
+
+    net_size: tuple[int, int]
+    image_size: tuple[int, int]
+    relative: bool = True
+    letterbox: bool = True
+
+
+class Head(Protocol):
+    """The output of a layer that finds boxes."""
+
+    @property
+    def classes(self) -> int:
+        """How many classes a box has."""
+        ...
+
+    def candidates(self, frame: Frame, threshold: float, index: int = 0) -> Candidates:
+        """The boxes of one picture of the batch."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -38,6 +66,14 @@ class YoloHead:
         if max(self.mask, default=-1) >= len(self.anchors):
             raise ShapeError(f"mask {self.mask} names anchors beyond the {len(self.anchors)} given")
 
+    def candidates(self, frame: Frame, threshold: float, index: int = 0) -> Candidates:
+        """The boxes above the threshold, in the picture."""
+        found = yolo_boxes(self, frame.net_size, threshold, index)
+        boxes = correct_yolo_boxes(
+            found.boxes, frame.image_size, frame.net_size, relative=frame.relative, letterbox=frame.letterbox
+        )
+        return Candidates(boxes, found.objectness, found.probabilities)
+
 
 def activate_yolo(
     raw: NDArray[np.floating], n: int, classes: int, scale_x_y: float = 1.0, new_coords: bool = False
@@ -59,7 +95,7 @@ def activate_yolo(
 
 
 def get_network_boxes(
-    heads: Sequence[YoloHead],
+    heads: Sequence[Head],
     net_size: tuple[int, int],
     image_size: tuple[int, int],
     threshold: float,
@@ -75,15 +111,16 @@ def get_network_boxes(
     index: which picture of the batch.
     """
     if not heads:
-        raise ShapeError("there is no yolo head to take boxes from")
+        raise ShapeError("there is no head to take boxes from")
     if len({head.classes for head in heads}) > 1:
         raise ShapeError(f"the heads differ in their classes: {[head.classes for head in heads]}")
-    parts = [yolo_boxes(head, net_size, threshold, index) for head in heads]
-    boxes = correct_yolo_boxes(
-        np.concatenate([part.boxes for part in parts]), image_size, net_size, relative=relative, letterbox=letterbox
+    frame = Frame(net_size, image_size, relative, letterbox)
+    parts = [head.candidates(frame, threshold, index) for head in heads]
+    return Candidates(
+        np.concatenate([part.boxes for part in parts]),
+        np.concatenate([part.objectness for part in parts]),
+        np.concatenate([part.probabilities for part in parts]),
     )
-    objectness = np.concatenate([part.objectness for part in parts])
-    return Candidates(boxes, objectness, np.concatenate([part.probabilities for part in parts]))
 
 
 def yolo_boxes(head: YoloHead, net_size: tuple[int, int], threshold: float, index: int = 0) -> Candidates:

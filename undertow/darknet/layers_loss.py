@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from undertow.core.variable import Variable
-from undertow.darknet.decode import YoloHead
+from undertow.darknet.decode import Head, YoloHead
 from undertow.darknet.functions import tap
 from undertow.darknet.layer import BuildContext, Layer, Pass, as_image, as_rows, computed
 from undertow.darknet.layer_shape import LayerShape
@@ -39,6 +39,22 @@ class LossLayer(Layer):
     def release(self) -> None:
         super().release()
         self._function = None
+
+
+class HeadLayer(LossLayer):
+    """A loss layer that finds boxes."""
+
+    classes: int
+    max_boxes: int
+
+    @property
+    def statistics(self) -> Any:
+        """What Darknet prints about the last training pass, with a `line(layer)`; None when there was none."""
+        return None
+
+    def head(self) -> Head:
+        """The last output, ready for `get_network_boxes`."""
+        raise NotImplementedError(f"[{self.type}] has no boxes")
 
 
 class Softmax(LossLayer):
@@ -152,7 +168,7 @@ class Cost(LossLayer):
         return super().delta if self._function is None else self._function.delta
 
 
-class Yolo(LossLayer):
+class Yolo(HeadLayer):
     """Boxes for each cell and anchor, with YOLOv3's loss (yolo_layer.c)."""
 
     type = "yolo"

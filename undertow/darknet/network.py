@@ -16,7 +16,7 @@ from undertow.darknet.decode import get_network_boxes
 from undertow.darknet.dialect import EXACT, Dialect
 from undertow.darknet.draws import Draws
 from undertow.darknet.layer import Array, BuildContext, Layer, Pass, as_rows, updates_name
-from undertow.darknet.layers_loss import Yolo
+from undertow.darknet.layers_loss import HeadLayer
 from undertow.darknet.nonfinite import check_cost, check_updates
 from undertow.darknet.options_net import NetOptions
 from undertow.darknet.sections import build_layer
@@ -255,7 +255,7 @@ class Network:
 
         image_size: (width, height) of the picture. index: which picture of the batch.
         """
-        heads = [layer.head() for layer in self.layers if isinstance(layer, Yolo)]
+        heads = [layer.head() for layer in self.layers if isinstance(layer, HeadLayer)]
         return get_network_boxes(
             heads,
             (self.w, self.h),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from undertow.darknet.cfg import Section
 from undertow.darknet.layer import BuildContext, Layer
 from undertow.darknet.layer_shape import LayerShape
+from undertow.darknet.layers_heads import Detection, Iseg, Region
 from undertow.darknet.layers_local import Local
 from undertow.darknet.layers_loss import Cost, Logistic, Softmax, Yolo
 from undertow.darknet.layers_normal import Batchnorm, L2norm, Normalization
@@ -37,7 +38,10 @@ LAYERS: dict[str, type[Layer]] = {
         Softmax,
         Logistic,
         Cost,
+        Detection,
+        Region,
         Yolo,
+        Iseg,
         Rnn,
         Gru,
         Lstm,

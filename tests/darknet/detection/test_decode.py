@@ -103,7 +103,7 @@ def test_wrong_shapes_are_refused() -> None:
         YoloHead(np.zeros((1, 15, 2, 2), np.float32), anchors, (0, 1), 2)
     with pytest.raises(ShapeError, match="beyond the 2"):
         YoloHead(np.zeros((1, 7, 2, 2), np.float32), anchors, (2,), 2)
-    with pytest.raises(ShapeError, match="no yolo head"):
+    with pytest.raises(ShapeError, match="no head"):
         get_network_boxes([], (32, 32), (32, 32), 0.5)
     heads_apart = [YoloHead(np.zeros((1, 5 + classes, 2, 2), np.float32), anchors, (0,), classes) for classes in (1, 2)]
     with pytest.raises(ShapeError, match="differ in their classes"):
