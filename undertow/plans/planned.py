@@ -16,6 +16,7 @@ from undertow.core.variable import Variable
 from undertow.errors import UndertowError
 from undertow.plans.check import compare_with_unplanned
 from undertow.plans.compare import compare, kept_objects
+from undertow.plans.dry import DryRecorder, NotDry
 from undertow.plans.keep import Keeper, Kept
 from undertow.plans.program import Program, Stale
 from undertow.plans.record import Made, Recorder
@@ -55,10 +56,11 @@ class Planned:
     Calling it does what the step does. kept: what `persistent` names, after each call.
     """
 
-    def __init__(self, step: Callable[..., Any], persistent: Iterable[str] = (), trusted: bool = False) -> None:
+    def __init__(self, step: Callable[..., Any], persistent: Iterable[str] = (), dry: bool = False) -> None:
+        """dry: the step's operations and numbers do not depend on computed values; it may be recorded uncomputed."""
         self.step = step
         self._keeper = Keeper(persistent)
-        self._trusted = trusted
+        self._dry = dry
         self._plans: OrderedDict[Hashable, _Seen | _Unplanned | _Replayed] = OrderedDict()
         self._buffers: dict[int, np.ndarray] = {}
         self._said: set[str] = set()
@@ -104,6 +106,8 @@ class Planned:
             except Stale:
                 plan = None
                 del self._plans[key]
+        if plan is None and self._dry and self._record_dry(key, arguments):
+            return self(*arguments)
         return self._record(key, plan, arguments)
 
     # --- replays ----------------------------------------------------------------------------------------
@@ -151,18 +155,42 @@ class Planned:
         if problem is not None:
             self._give_up(key, problem)
             return returned
-        if found.doubt is not None and not self._trusted and sums and sums == first.arguments:
+        if found.doubt is not None and sums and sums == first.arguments:
             self._say(f"{found.doubt} may depend on the arguments: planning waits for a call with others")
             return returned
         copies = build(result.layout, lambda leaf: _copied(leaf, recorder))
+        self._plan(key, first.recorder, recorder, result)
+        return copies
+
+    def _record_dry(self, key: Hashable, arguments: tuple[Any, ...]) -> bool:
+        """Plan without a real run, where that can be done."""
+        recorders = DryRecorder(arguments), DryRecorder(arguments)
+        results = []
+        try:
+            for recorder in recorders:
+                with recorder:
+                    results.append(describe(self.step(*arguments), recorder))
+        except NotDry as reason:
+            _log.info("%s: not recorded dry because of %s", self._name, reason)
+            return False
+        found = compare(*recorders, (results[0], results[1]))
+        if found.problem or found.doubt or _open_result(recorders[1], results[1]):
+            return False
+        self._plan(key, *recorders, results[1])
+        return True
+
+    def _plan(self, key: Hashable, first: Recorder, second: Recorder, result: Result) -> None:
         lasting = frozenset(
             n
-            for n, (a, b) in enumerate(zip(first.recorder.values, recorder.values, strict=True))
+            for n, (a, b) in enumerate(zip(first.values, second.values, strict=True))
             if b.is_leaf and a.variable is b.variable
         )
-        program = Program(recorder, result, lasting, self._keeper.find(recorder), self._buffers)
-        self._remember(key, _Replayed(program, 0, kept_objects(recorder)))
-        return copies
+        program = Program(second, result, lasting, self._keeper.find(second), self._buffers)
+        self._remember(key, _Replayed(program, 0, kept_objects(second)))
+
+    @property
+    def _name(self) -> str:
+        return str(getattr(self.step, "__qualname__", "step"))
 
     def _remember(self, key: Hashable, plan: _Seen | _Unplanned | _Replayed) -> None:
         self._plans[key] = plan
@@ -178,7 +206,7 @@ class Planned:
         """One line, once."""
         if line not in self._said:
             self._said.add(line)
-            _log.warning("%s: %s", getattr(self.step, "__qualname__", "step"), line)
+            _log.warning("%s: %s", self._name, line)
 
 
 def plan(step: Callable[..., Any], persistent: Iterable[str] = ()) -> Planned:

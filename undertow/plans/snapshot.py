@@ -58,6 +58,8 @@ def take(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = dataclasses.fields(value)
         return Group(type(value), tuple((f.name, take(getattr(value, f.name, None))) for f in fields))
+    if isinstance(value, types.MethodType):
+        return Group(types.MethodType, ((0, Thing(value.__self__)), (1, Thing(value.__func__))))
     if isinstance(value, types.FunctionType) and value.__closure__:
         cells = tuple((i, take(cell.cell_contents)) for i, cell in enumerate(value.__closure__))
         return Group(types.FunctionType, ((-1, Thing(value.__code__)), *cells))
@@ -98,15 +100,19 @@ def same(a: Any, b: Any) -> Difference:
     return _SAME if a == b else _OTHER
 
 
-def contents(taken: Any) -> Iterator[Any]:
-    """All arrays and objects inside, at any depth."""
-    if isinstance(taken, ArrayTaken):
-        yield taken.array
-    elif isinstance(taken, Thing):
-        yield taken.object
+def parts(taken: Any) -> Iterator[ArrayTaken | Thing]:
+    """All arrays and objects inside, at any depth, as they were taken down."""
+    if isinstance(taken, (ArrayTaken, Thing)):
+        yield taken
     elif isinstance(taken, Group):
         for _, item in taken.items:
-            yield from contents(item)
+            yield from parts(item)
+
+
+def contents(taken: Any) -> Iterator[Any]:
+    """All arrays and objects inside, at any depth."""
+    for part in parts(taken):
+        yield part.array if isinstance(part, ArrayTaken) else part.object
 
 
 def is_variable(taken: Any) -> bool:
