@@ -30,10 +30,17 @@ class Comparison:
     def ok(self) -> bool:
         return not self.problems and self.compared > 0
 
-    def arrays(self, name: str, ours: Any, recorded: np.ndarray, scale: float | None = None) -> None:
+    def arrays(
+        self,
+        name: str,
+        ours: Any,
+        recorded: np.ndarray,
+        scale: float | None = None,
+        tolerance: float | None = None,
+    ) -> None:
         """Compare one array. scale: the largest value of its layer, for arrays that are only noise.
 
-        Floats: max|a-b| / max|b|. Integers: exactly.
+        Floats: max|a-b| / max|b|, at most the tolerance (the case's unless given). Integers: exactly.
         """
         self.compared += 1
         found = np.asarray(ours)
@@ -49,7 +56,7 @@ class Comparison:
         error = _error(found.astype(np.float64), recorded.astype(np.float64), scale)
         if not error <= self.worst:
             self.worst, self.worst_name = error, name
-        if not error <= self.tolerance:
+        if not error <= (self.tolerance if tolerance is None else tolerance):
             self.problems.append(f"{name}: error {error:.2e}")
 
     def text(self, name: str, ours: Any, recorded: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 import tempfile
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tests.replay.compare import Comparison
+from tests.replay.darknet_pictures import replay_augmentation, replay_images, replay_operations
 from undertow.core.modes import precision
 from undertow.darknet.boxes import Candidates
 from undertow.darknet.cfg import read_cfg
@@ -34,8 +36,16 @@ Case = dict[str, Any]
 _LAYER_KEY = re.compile(r"layer(\d+)/(.+)")
 
 
-def replay(folder: Path, case: Case) -> Comparison:
+def case_folders(folder: Path) -> list[Path]:
+    """Folders with a recorded case, in order."""
+    if (folder / "case.json").is_file():
+        return [folder]
+    return sorted(path.parent for path in folder.glob("*/case.json"))
+
+
+def replay(folder: Path) -> Comparison:
     """Replay one case folder. Raises KeyError for a kind of case that is not known."""
+    case = json.loads((folder / "case.json").read_text(encoding="utf-8"))
     arrays = load_trace(folder)
     # Where the original's own rounding moved a number further, a model in float64 has measured by how much.
     tolerance = max(TOLERANCE, 2 * case.get("float64_model_error", 0.0))
@@ -225,7 +235,10 @@ SUPPRESSIONS: dict[str, Callable[[Candidates, float], Candidates]] = {
 }
 KINDS: dict[str, Callable[[Path, Case, Arrays, Comparison], None]] = {
     "trace": replay_trace,
+    "augment": replay_augmentation,
     "boxes": replay_boxes,
+    "images": replay_images,
+    "ops": replay_operations,
     "rates": replay_rates,
     "resize": replay_resize,
     "weights": replay_weights,
