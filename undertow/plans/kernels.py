@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
+
+import numpy as np
 
 from undertow.kernels.cpu.raw import depthwise
 from undertow.kernels.cpu.raw.convolution import convolution
 from undertow.kernels.cpu.raw.parts import PLAIN, Epilogue
-from undertow.kernels.cpu.raw.tensor import Tensor, scratch
+from undertow.kernels.cpu.raw.tensor import Tensor, align, scratch
 from undertow.kernels.geometry import ConvGeometry
 
 
@@ -39,6 +42,31 @@ class ConvKernel:
                 layer.pack(w + g * self._step, packed, memory)
                 xs, ys = self._inputs(x, g), self._outputs(y, g)
                 layer.forward(xs, packed, ys, memory, then.channels(g * layer.outputs))
+
+    @property
+    def packed_bytes(self) -> int:
+        """Room that `pack` needs."""
+        taps = self.layer.taps
+        return 4 * taps * self.groups if self.depthwise else self.groups * align(self.layer.packed_size)
+
+    def pack(self, w: np.ndarray, packed: int) -> None:
+        """C-contiguous OIHW weights for `forward_packed`."""
+        if self.depthwise:
+            ctypes.memmove(packed, w.ctypes.data, w.nbytes)
+            return
+        for g in range(self.groups):
+            at = packed + g * align(self.layer.packed_size)
+            self.layer.pack(w.ctypes.data + g * self._step, at, scratch())
+
+    def forward_packed(self, x: Tensor, packed: int, y: Tensor, then: Epilogue) -> None:
+        """y = conv(x, w) with weights from `pack`."""
+        layer, memory = self.layer, scratch()
+        if self.depthwise:
+            depthwise.forward(x, packed, y, layer.window, memory, then)
+            return
+        for g in range(self.groups):
+            at = packed + g * align(layer.packed_size)
+            layer.forward(self._inputs(x, g), at, self._outputs(y, g), memory, then.channels(g * layer.outputs))
 
     def backward_data(self, gy: Tensor, w: int, gx: Tensor, *, accumulate: bool) -> None:
         """gx = or += the gradient of the input."""

@@ -20,6 +20,7 @@ from undertow.plans.ordinary import Ordinary
 from undertow.plans.record import Call
 from undertow.plans.unit import Unit
 from undertow.plans.unit_conv import Chain, ConvUnit
+from undertow.plans.unit_folded import FoldedUnit
 from undertow.plans.unit_images import AddUnit, ConcatUnit, LineUnit, MaxPoolUnit, PassUnit, UpsampleUnit
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ class _Matcher:
         if getattr(kind, "passes_on", False) and self._is_image(call.inputs[0]):
             return PassUnit(program, calls)
         if kind is Conv and self._is_convolution(call):
-            return ConvUnit(program, self._chain(number, call))
+            chain = self._chain(number, call)
+            return (ConvUnit if self._is_trained(chain) else FoldedUnit)(program, chain)
         maker = _MAKERS.get(kind)
         if maker is not None and all(self._is_image(x) for x in call.inputs):
             found = maker(program, number, call)
@@ -92,17 +94,24 @@ class _Matcher:
             and all(values[b].dtype == np.float32 for b in call.inputs[2:])
         )
 
+    def _is_trained(self, chain: Chain) -> bool:
+        """Whether anything of a chain is needed again: by a walk back, or as statistics of the batch."""
+        if any(not set(chain.calls).isdisjoint(walk.functions) for walk in self.program.walks):
+            return True
+        norm = None if chain.norm is None else cast(BatchNorm, self.program.calls[chain.norm].function)
+        return norm is not None and not norm.given
+
     def _chain(self, number: int, call: Call) -> Chain:
         """The convolution and what can be done in one go with it."""
         chain = Chain(number)
         after = self._only_reader(number, number)
-        if after is not None and self._is_training_norm(after):
+        if after is not None and self._is_norm(after):
             chain = Chain(number, norm=after)
             after = self._only_reader(after, number)
         if after is not None and (slope := slope_of(self.program.calls[after])) is not None:
             chain = Chain(number, chain.norm, after, slope)
             after = self._only_reader(after, number)
-        if after is not None and chain.norm is not None:
+        if after is not None and (chain.norm is not None or not self.program.walks):
             residual = self._residual(after, chain.calls[-1])
             if residual is not None:
                 chain = Chain(number, chain.norm, chain.activation, chain.slope, after, residual)
@@ -129,9 +138,10 @@ class _Matcher:
         wants_nothing = not any(self.program.calls[a].wanted)
         return wants_nothing or all((a in walk.functions) == (b in walk.functions) for walk in self.program.walks)
 
-    def _is_training_norm(self, number: int) -> bool:
+    def _is_norm(self, number: int) -> bool:
+        """Whether a call is a batch norm that can be fused: with the batch's statistics, or given ones at inference."""
         call = self.program.calls[number]
-        if type(call.function) is not BatchNorm or call.function.given:
+        if type(call.function) is not BatchNorm or (call.function.given and any(call.wanted)):
             return False
         channels = self.program.values[call.inputs[0]].shape[1:2]
         values = self.program.values

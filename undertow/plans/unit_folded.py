@@ -1,0 +1,98 @@
+"""Convolution at inference: batch norm folded into its weights, activation in its epilogue, a sum after it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from undertow.functions.conv import Conv
+from undertow.functions.norm_batch import BatchNorm
+from undertow.kernels.cpu.raw import batchnorm as raw
+from undertow.kernels.cpu.raw.parts import Epilogue
+from undertow.kernels.cpu.raw.plan_hash import fingerprint
+from undertow.kernels.cpu.raw.tensor import aligned_bytes
+from undertow.kernels.geometry import ConvGeometry
+from undertow.kernels.reference.darknet_blas import deviation
+from undertow.plans.kernels import ConvKernel
+from undertow.plans.unit import Unit
+from undertow.plans.unit_conv import Chain
+
+if TYPE_CHECKING:
+    from undertow.plans.program import Program
+
+Array = np.ndarray
+
+
+class FoldedUnit(Unit):
+    """z = activation(conv(x, w') + b') + residual, w' = w gamma / s, b' = beta + (b - mean) gamma / s.
+
+    The folded weights are kept, packed for the kernel, from replay to replay; a fingerprint of what they were made
+    from tells when that was edited.
+    """
+
+    def __init__(self, program: Program, chain: Chain) -> None:
+        super().__init__(program, chain.calls)
+        self.chain = chain
+        conv = program.calls[chain.conv]
+        self.x, self.w = conv.inputs[0], conv.inputs[1]
+        self.b = conv.inputs[2] if len(conv.inputs) == 3 else None
+        self.z = program.calls[chain.calls[-1]].outputs[0]
+        values = program.values
+        geometry = cast(ConvGeometry, cast(Conv, conv.function).geometry)
+        self.kernel = ConvKernel(values[self.x].shape, values[self.w].shape, geometry, conv.precision)
+        self.norm: BatchNorm | None = None
+        if chain.norm is not None:
+            self.norm = cast(BatchNorm, program.calls[chain.norm].function)
+            _, self.gamma, self.beta = program.calls[chain.norm].inputs
+        channels = values[self.z].shape[1]
+        self._bias = np.zeros(channels, np.float32)
+        self._ones, self._zeros = np.ones(channels, np.float32), np.zeros(channels, np.float32)
+        self._packed: Array | None = None
+        self._made_from: tuple[bytes, ...] = ()
+
+    def prepare(self) -> None:
+        program = self.program
+        self.x_slot = program.read_slot(self.x)
+        self.z_slot = program.make_slot(self.z)
+        self.residual_slot = None if self.chain.residual is None else program.read_slot(self.chain.residual)
+
+    def bind(self) -> None:
+        self.tx, self.tz = self.x_slot.tensor, self.z_slot.tensor
+        self.tr = None if self.residual_slot is None else self.residual_slot.tensor
+
+    def forward(self) -> None:
+        self.program.ready(self.x)
+        packed = self._weights()
+        then = Epilogue(bias=self._bias.ctypes.data, slope=self.chain.slope)
+        self.kernel.forward_packed(self.tx, packed.ctypes.data, self.tz, then)
+        if self.tr is not None and self.chain.residual is not None:
+            self.program.ready(self.chain.residual)
+            raw.affine(self.tz, self.tz, self._ones.ctypes.data, self._zeros.ctypes.data, 1.0, self.tr)
+
+    def _weights(self) -> Array:
+        """Packed weights for the present parameters and statistics."""
+        program = self.program
+        arrays = [np.ascontiguousarray(program.array(self.w))]
+        if self.b is not None:
+            arrays.append(np.ascontiguousarray(program.array(self.b)))
+        if self.norm is not None:
+            arrays += [np.ascontiguousarray(program.array(self.gamma)), np.ascontiguousarray(program.array(self.beta))]
+            arrays += [np.ascontiguousarray(self.norm.mean), np.ascontiguousarray(self.norm.variance)]
+        made_from = tuple(fingerprint(array) for array in arrays)
+        if self._packed is None or made_from != self._made_from:
+            self._packed, self._made_from = self._fold(arrays[0]), made_from
+        return self._packed
+
+    def _fold(self, w: Array) -> Array:
+        bias = 0.0 if self.b is None else self.program.array(self.b).astype(np.float64)
+        if self.norm is not None:
+            rule = self.norm.rule.forward
+            spread = self.norm.variance.astype(np.float64)
+            scale = self.program.array(self.gamma) / deviation(spread, rule.epsilon, rule.placement)
+            bias = self.program.array(self.beta) + (bias - self.norm.mean) * scale
+            w = (w * scale.reshape(-1, 1, 1, 1)).astype(np.float32)
+        self._bias[:] = bias
+        packed = aligned_bytes(self.kernel.packed_bytes) if self._packed is None else self._packed
+        self.kernel.pack(w, packed.ctypes.data)
+        return packed
