@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import shutil
 from pathlib import Path
 
@@ -13,31 +11,19 @@ import pytest
 
 from tests.replay.__main__ import case_folders, main, replay
 from tests.replay.compare import Comparison
-from tests.replay.darknet import KINDS
-from undertow.darknet.options import SECTIONS
-from undertow.darknet.sections import LAYERS
 
 HERE = Path(__file__).parent.parent / "goldens" / "darknet"
 WHOLE = Path(os.environ.get("UNDERTOW_REFERENCE_DATA", "/nowhere")) / "goldens" / "darknet"
 
 
-def replayable(folder: Path) -> bool:
-    """Whether everything a case needs exists yet: its kind, its section types."""
-    if json.loads((folder / "case.json").read_text()).get("kind", "trace") not in KINDS:
-        return False
-    cfgs = [path.read_text() for path in folder.glob("*.cfg")]
-    sections = {SECTIONS[name].name for cfg in cfgs for name in re.findall(r"^\s*\[(\w+)\]", cfg, re.MULTILINE)}
-    return sections <= {"net", *LAYERS}
-
-
-@pytest.mark.parametrize("folder", [f for f in case_folders(HERE) if replayable(f)], ids=lambda folder: folder.name)
+@pytest.mark.parametrize("folder", case_folders(HERE), ids=lambda folder: folder.name)
 def test_cases_kept_here(folder: Path) -> None:
     result = replay("darknet", folder)
     assert result.ok, result.problems
 
 
 @pytest.mark.reference
-@pytest.mark.parametrize("folder", [f for f in case_folders(WHOLE) if replayable(f)], ids=lambda folder: folder.name)
+@pytest.mark.parametrize("folder", case_folders(WHOLE), ids=lambda folder: folder.name)
 def test_whole_set(folder: Path) -> None:
     result = replay("darknet", folder)
     assert result.ok, result.problems

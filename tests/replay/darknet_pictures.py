@@ -1,4 +1,4 @@
-"""Replaying what Darknet does to pictures and boxes: loading, resizing, colours, augmentation, box arithmetic, trees."""
+"""Replaying what Darknet does to pictures and boxes: loading, sizes, colours, augmentation, box arithmetic, trees."""
 
 from __future__ import annotations
 
