@@ -196,6 +196,18 @@ def test_deltas_are_kept_only_when_asked_for(rng: np.random.Generator) -> None:
         _ = network.layers[0].delta
 
 
+def test_adam_is_followed_except_on_the_cpu(rng: np.random.Generator) -> None:
+    sections = [("net", {**NET[1], "adam": 1, "learning_rate": 0.01, "decay": 0, "eps": 0}), *CLASSIFIER[1:]]
+    images, truth = rng.uniform(0, 1, (2, 3, 8, 8)), np.eye(3)[[0, 2]]
+    for dialect in (EXACT, DARKNET_GPU, DARKNET_CPU):
+        network = build(sections, dialect)
+        before = network.layers[0].weights.copy()
+        network.train_datum(images, truth)
+        # The first step of Adam is as long as the rate, whatever the gradient.
+        steps = np.abs(network.layers[0].weights - before)
+        assert np.allclose(steps, 0.01, rtol=1e-6) == (dialect is not DARKNET_CPU)
+
+
 def test_input_gradient_when_asked_for(rng: np.random.Generator) -> None:
     network = build(CLASSIFIER)
     images = Variable(rng.uniform(0, 1, (2, 3, 8, 8)))

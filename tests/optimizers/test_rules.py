@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ import numpy as np
 import pytest
 
 from undertow.core import Parameter
+from undertow.errors import UndertowError
 from undertow.optimizers import (
     SGD,
     AdaDelta,
     AdaGrad,
     Adam,
     AdamW,
+    DarknetAdam,
     DarknetParameter,
     DarknetSGD,
     Multipliers,
@@ -189,3 +192,49 @@ def test_rules_keep_float32_write_in_place_and_spare_the_gradient(make: Make, rn
     assert not np.array_equal(before, data)
     np.testing.assert_array_equal(gradient, untouched)
     assert all(array.dtype == np.float32 for key, array in optimizer.state().items() if array.ndim)
+
+
+def test_darknets_adam_against_a_plain_loop(rng: np.random.Generator) -> None:
+    """Decay for every parameter, the rate not divided by the batch, the accumulator cleared."""
+    start = {"l/weights": rng.standard_normal(4), "l/biases": rng.standard_normal(3)}
+    parameters = {name: Parameter(array.copy()) for name, array in start.items()}
+    entries = [DarknetParameter(name, p, name == "l/weights", 0.5) for name, p in parameters.items()]
+    optimizer = DarknetAdam(entries, decay=0.01, beta1=0.8, beta2=0.9, epsilon=1e-3)
+    expected = {name: array.copy() for name, array in start.items()}
+    moments = {name: [np.zeros_like(array), np.zeros_like(array)] for name, array in start.items()}
+    for t in range(1, 4):
+        for name, w in expected.items():
+            gradient = rng.standard_normal(w.shape)
+            parameters[name].grad = gradient
+            for i in range(len(w)):
+                d = -gradient[i] - 0.01 * 8 * w[i]
+                m, v = moments[name]
+                m[i] = 0.8 * m[i] + 0.2 * d
+                v[i] = 0.9 * v[i] + 0.1 * d * d
+                w[i] += 0.5 * 0.3 * (m[i] / (1 - 0.8**t)) / (math.sqrt(v[i] / (1 - 0.9**t)) + 1e-3)
+        optimizer.accumulate()
+        optimizer.update(0.3, 8)
+    for name, w in expected.items():
+        np.testing.assert_allclose(parameters[name].data, w, rtol=1e-12)
+        assert not optimizer.updates[name].any()
+
+
+def test_darknets_adam_goes_on_from_its_state(rng: np.random.Generator) -> None:
+    def run(passes: int, state: dict[str, np.ndarray] | None, start: np.ndarray) -> tuple[np.ndarray, DarknetAdam]:
+        parameter = Parameter(start.copy())
+        optimizer = DarknetAdam([DarknetParameter("l/weights", parameter, True)])
+        if state is not None:
+            optimizer.load_state(state)
+        for _ in range(passes):
+            parameter.grad = np.cos(parameter.data)
+            optimizer.accumulate()
+            optimizer.update(0.1, 2)
+        return parameter.data, optimizer
+
+    start = rng.standard_normal(5)
+    whole, _ = run(4, None, start)
+    half, optimizer = run(2, None, start)
+    assert int(optimizer.steps) == 2
+    assert np.array_equal(run(2, optimizer.state(), half)[0], whole)
+    with pytest.raises(UndertowError, match="missing"):
+        run(1, {"l/weights": np.zeros(5)}, start)

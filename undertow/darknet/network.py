@@ -19,11 +19,12 @@ from undertow.darknet.layer import Array, BuildContext, Layer, Pass, as_rows, up
 from undertow.darknet.layers_loss import HeadLayer
 from undertow.darknet.nonfinite import check_cost, check_updates
 from undertow.darknet.options_net import NetOptions
+from undertow.darknet.planning import NetworkPlans
 from undertow.darknet.sections import build_layer
 from undertow.darknet.shapes import NetworkShapes, check_memory, infer_shapes
 from undertow.darknet.weights import WeightsFile, read_weights, write_weights
 from undertow.errors import GraphError, ShapeError
-from undertow.optimizers import DarknetParameter, DarknetSGD, Policy
+from undertow.optimizers import DarknetAdam, DarknetParameter, DarknetSGD, Policy
 from undertow.optimizers.policies import from_darknet
 
 
@@ -35,6 +36,7 @@ class Network:
     keep_deltas: keep intermediate gradients, so that `layers[i].delta` can be read after `backward` (takes memory).
     loss: of the last training pass, a Variable: the scalar whose gradient `backward` computes.
     names: of the classes, for `detect`.
+    planned: compute with plans (see `undertow.plan`) in `predict`, and in `train_datum` unless keep_deltas.
     draws: the random numbers of dropout, crop and detection; `draws.source` may be replaced.
 
     Raises FormatError or ShapeError, with file and line, for a cfg that does not make a network.
@@ -63,6 +65,8 @@ class Network:
         self._input_variable: Variable | None = None
         self.policy = learning_rate_policy(self.options)
         self.optimizer = self._make_optimizer()
+        self.planned = True
+        self._plans = NetworkPlans(self)
 
     def _build(self, config: Config, rng: np.random.Generator) -> None:
         """Layers for the config, with fresh parameters."""
@@ -89,9 +93,13 @@ class Network:
             raise ShapeError(f"a training pass takes {self.batch} samples (batch / subdivisions), got {len(images)}")
         self.seen += self.batch
         with train_mode():
-            self.forward(images, truth)
-        check_cost(self)
-        self.backward()
+            if self._use_plans and not self.keep_deltas:
+                self._plans.train(images, truth)
+                self.optimizer.accumulate(clear=False)
+            else:
+                self.forward(images, truth)
+                check_cost(self)
+                self.backward()
         if (self.seen // self.batch) % self.subdivisions == 0:
             check_updates(self)
             self.update()
@@ -103,7 +111,7 @@ class Network:
         images: an array, or a Variable whose gradient is wanted too. Returns the last layer's output; `output`
         gives the network's, which is that of the last layer that is not a cost.
         """
-        x = self._checked_input(images)
+        x = self.checked_input(images)
         self.input, self.truth = x.data, truth
         self._input_variable = x
         rows = None if truth is None else Variable(np.asarray(truth).reshape(len(x.data), -1), requires_grad=False)
@@ -113,7 +121,7 @@ class Network:
             run.outputs.append(x)
             if layer.options.truth:
                 run.truth = as_rows(Variable(x.data, requires_grad=False))
-        self._collect_losses()
+        self.collect_losses()
         return x
 
     def backward(self) -> None:
@@ -135,8 +143,11 @@ class Network:
 
     def predict(self, images: Array) -> Array:
         """The network's output at inference; (batch, c, h, w) or (batch, outputs)."""
-        with no_grad(), test_mode():
-            self.forward(images)
+        if self._use_plans:
+            self._plans.predict(images)
+        else:
+            with no_grad(), test_mode():
+                self.forward(images)
         return self.output
 
     def reset_state(self) -> None:
@@ -294,21 +305,29 @@ class Network:
         entries = {
             f"layer{layer.index:02d}/{name}": (layer, name) for layer in self.layers for name in layer.parameters
         }
-        optimizer = DarknetSGD(
-            [
-                DarknetParameter(
-                    key, layer.parameters[name], name.endswith("weights"), layer.rate_of(name), layer.learns(name)
-                )
-                for key, (layer, name) in entries.items()
-            ],
-            momentum=self.options.momentum,
-            decay=self.options.decay,
-        )
+        parameters = [
+            DarknetParameter(
+                key, layer.parameters[name], name.endswith("weights"), layer.rate_of(name), layer.learns(name)
+            )
+            for key, (layer, name) in entries.items()
+        ]
+        optimizer = self._rule(parameters)
         for key, (layer, name) in entries.items():
             layer.updates[updates_name(name)] = optimizer.updates[key]
         return optimizer
 
-    def _checked_input(self, images: Array | Variable) -> Variable:
+    def _rule(self, parameters: list[DarknetParameter]) -> DarknetSGD:
+        o = self.options
+        if o.adam and self.dialect.adam:
+            return DarknetAdam(parameters, decay=o.decay, beta1=o.beta1, beta2=o.beta2, epsilon=o.epsilon)
+        return DarknetSGD(parameters, momentum=o.momentum, decay=o.decay)
+
+    @property
+    def _use_plans(self) -> bool:
+        return self.planned and self._plans.possible
+
+    def checked_input(self, images: Array | Variable) -> Variable:
+        """A pass's input as a Variable of the network's type; ShapeError where it does not fit."""
         x = images if isinstance(images, Variable) else Variable(np.asarray(images, self.dtype), requires_grad=False)
         values = int(np.prod(x.shape[1:]))
         if x.ndim < 2 or values != self.inputs:
@@ -316,7 +335,8 @@ class Network:
             raise ShapeError(f"the network takes samples of {shape} = {self.inputs} values, got an array {x.shape}")
         return x
 
-    def _collect_losses(self) -> None:
+    def collect_losses(self) -> None:
+        """Cost and loss of the last pass, from those of the layers."""
         costs = [layer.cost for layer in self.layers if layer.cost is not None]
         self.cost = sum(costs) / len(costs) if costs else 0.0
         losses = [layer.loss for layer in self.layers if layer.loss is not None]

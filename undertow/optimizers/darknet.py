@@ -1,4 +1,4 @@
-"""DarknetSGD: momentum and decay as Darknet's CPU code applies them, with its accumulators under its names."""
+"""Darknet's update rules, with its accumulators under its names: DarknetSGD, and DarknetAdam of its GPU code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from undertow.core import Parameter
 from undertow.errors import ShapeError, UndertowError
-from undertow.optimizers.rules import darknet_update
+from undertow.optimizers.rules import adam, darknet_update
 
 
 @dataclass(frozen=True)
@@ -68,19 +68,74 @@ class DarknetSGD:
                 )
 
     def state(self) -> dict[str, np.ndarray]:
-        """Copies of the accumulators by name."""
-        return {name: array.copy() for name, array in self.updates.items()}
+        """Copies of what is carried from update to update, by name."""
+        return {name: array.copy() for name, array in self._memories().items()}
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Take accumulators that `state()` gave. Raises UndertowError, ShapeError; nothing is changed then."""
-        missing, surplus = self.updates.keys() - state.keys(), state.keys() - self.updates.keys()
+        """Take what `state()` gave. Raises UndertowError, ShapeError; nothing is changed then."""
+        memories = self._memories()
+        missing, surplus = memories.keys() - state.keys(), state.keys() - memories.keys()
         if missing or surplus:
             raise UndertowError(
                 f"the accumulators do not fit this net; missing: {', '.join(sorted(missing)) or 'none'}; "
                 f"not in this net: {', '.join(sorted(surplus)) or 'none'}"
             )
-        for name, array in self.updates.items():
+        for name, array in memories.items():
             if state[name].shape != array.shape:
                 raise ShapeError(f"the accumulator '{name}' has shape {state[name].shape}, its parameter {array.shape}")
-        for name, array in self.updates.items():
+        for name, array in memories.items():
             array[...] = state[name]
+
+    def _memories(self) -> dict[str, np.ndarray]:
+        """The arrays that make up the state."""
+        return self.updates
+
+
+class DarknetAdam(DarknetSGD):
+    """Adam as Darknet's GPU code has it (`adam=1`; blas_kernels.cu, adam_update_gpu).
+
+    d = updates - decay B w, for biases and scales too; m = B1 m + (1 - B1) d; v = B2 v + (1 - B2) d^2;
+    w += rate m^ / (sqrt(v^) + eps), and the updates are cleared. The rate is not divided by the batch B.
+
+    steps: updates so far, shape (). means, squares: m (with the sign of the gradient) and v, by name.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[DarknetParameter],
+        *,
+        decay: float = 0.0001,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-7,
+    ) -> None:
+        super().__init__(parameters, momentum=0.0, decay=decay)
+        self.beta1, self.beta2, self.epsilon = beta1, beta2, epsilon
+        self.steps = np.zeros((), np.int64)
+        self.means = {name: np.zeros_like(array) for name, array in self.updates.items()}
+        self.squares = {name: np.zeros_like(array) for name, array in self.updates.items()}
+
+    def update(self, rate: float, batch: int) -> None:
+        self.steps += 1
+        for name, entry in self.entries.items():
+            if not entry.learns:
+                continue
+            values, updates = entry.parameter.data, self.updates[name]
+            adam(
+                values,
+                self.decay * batch * values - updates,
+                self.means[name],
+                self.squares[name],
+                int(self.steps),
+                rate * entry.rate,
+                self.beta1,
+                self.beta2,
+                self.epsilon,
+            )
+            updates[...] = 0
+
+    def _memories(self) -> dict[str, np.ndarray]:
+        memories = {**self.updates, "steps": self.steps}
+        for name in self.updates:
+            memories[f"{name}/m"], memories[f"{name}/v"] = self.means[name], self.squares[name]
+        return memories
