@@ -16,6 +16,7 @@ from undertow.core.modes import precision
 from undertow.errors import ShapeError
 from undertow.kernels import cpu
 from undertow.kernels.cpu.memory import is_nhwc
+from undertow.kernels.cpu.raw import winograd
 from undertow.kernels.cpu.raw.convolution import Convolution
 from undertow.kernels.cpu.raw.parts import Epilogue
 from undertow.kernels.geometry import ConvGeometry
@@ -47,6 +48,10 @@ GRID = {
     "one channel": (1, 1, 1, 5, 5, (5, 5), ConvGeometry(pad=(2, 2, 2, 2))),
     "winograd, few tiles": (2, 16, 32, 20, 21, (3, 3), ConvGeometry(pad=(1, 1, 1, 1))),
     "winograd, many tiles": (2, 32, 48, 66, 50, (3, 3), ConvGeometry(pad=(1, 1, 1, 1))),
+    "winograd, mosaic": (4, 16, 32, 13, 13, (3, 3), ConvGeometry(pad=(1, 1, 1, 1))),
+    "winograd, mosaic with a gap": (3, 20, 24, 13, 9, (3, 3), ConvGeometry(pad=(1, 1, 1, 1))),
+    "winograd, mosaic, uneven padding": (5, 16, 16, 5, 7, (3, 3), ConvGeometry(pad=(2, 0, 3, 1))),
+    "winograd, mosaic, no padding": (6, 18, 17, 11, 7, (3, 3), ConvGeometry()),
     "winograd, odd channels": (1, 17, 19, 70, 71, (3, 3), ConvGeometry(pad=(1, 1, 1, 1))),
     "winograd, no padding": (1, 20, 48, 19, 18, (3, 3), ConvGeometry()),
     "winograd, uneven padding": (1, 20, 48, 19, 18, (3, 3), ConvGeometry(pad=(3, 1, 0, 2))),
@@ -97,6 +102,16 @@ def test_all_passes_on_random_shapes(n, channels, size, kernel, stride, pad, dil
     except ShapeError:
         assume(False)
     _compare(n, ci, co, *size, kernel, geometry, level, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    ("n", "size", "tiles", "images"),
+    [(4, 13, 49, (2, 2)), (2, 13, 28, (1, 2)), (1, 13, 16, (1, 1)), (4, 52, 676, (1, 1))],
+)
+def test_images_share_tiles(n, size, tiles, images):
+    grid, numbers = winograd._grid(n, (size, size), (size, size), (1, 1), 4)
+    assert grid.tiles == tiles
+    assert sorted(numbers[3:5]) == sorted(images)
 
 
 @pytest.mark.parametrize("level", ["fast", "precise"])
@@ -196,7 +211,14 @@ def test_gradient_from_packed_weights_equals_that_from_transposed(case, level, r
         guarded.check()
 
 
-KINDS = ["first layer", "winograd, few tiles", "winograd, many tiles", "stride 2", "1x1, several blocks of k"]
+KINDS = [
+    "first layer",
+    "winograd, few tiles",
+    "winograd, mosaic",
+    "winograd, many tiles",
+    "stride 2",
+    "1x1, several blocks of k",
+]
 
 
 @pytest.mark.parametrize("case", KINDS)

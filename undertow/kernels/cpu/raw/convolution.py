@@ -8,7 +8,7 @@ import numpy as np
 
 from undertow.kernels.cpu.raw import direct, packing, winograd
 from undertow.kernels.cpu.raw.direct import Walk, Window
-from undertow.kernels.cpu.raw.parts import PLAIN, Epilogue, ceil_div
+from undertow.kernels.cpu.raw.parts import PLAIN, Epilogue
 from undertow.kernels.cpu.raw.tensor import Scratch, Tensor
 from undertow.kernels.geometry import ConvGeometry, Pair
 
@@ -34,7 +34,7 @@ class Convolution:
         self.m = 4
         if kernel == (1, 1) and geometry.stride == (1, 1) and not any(geometry.pad):
             self.kind = "pointwise"
-        elif self._winograd_pays(n, kernel, geometry, fast):
+        elif self._winograd_pays(n, (h, w), kernel, geometry, fast):
             self.kind = "winograd"
         elif inputs < _FEW_CHANNELS and dx == 1:
             self.kind = "rows"
@@ -45,18 +45,19 @@ class Convolution:
         self._zeros = np.zeros(max(inputs, outputs) + 16, np.float32)
         self._tables = _Tables(self.window, h, w, self.out_h, self.out_w, self.kind == "winograd")
 
-    def _winograd_pays(self, n: int, kernel: Pair, geometry: ConvGeometry, fast: bool) -> bool:
-        """Sets m. Tiles that stick out of the image are lost work."""
+    def _winograd_pays(self, n: int, size: Pair, kernel: Pair, geometry: ConvGeometry, fast: bool) -> bool:
+        """Sets m. Tiles that stick out of the images are lost work."""
         if kernel != (3, 3) or geometry.stride != (1, 1) or geometry.dilation != (1, 1):
             return False
         if min(self.inputs, self.outputs) < _FEW_CHANNELS:
             return False
+        out, before = (self.out_h, self.out_w), (self.window.top, self.window.left)
 
         def cost(m: int) -> int:
-            return ceil_div(self.out_h, m) * ceil_div(self.out_w, m) * (m + 2) ** 2
+            return winograd.tiles_of(n, size, out, before, m) * (m + 2) ** 2
 
         self.m = 4 if fast and cost(4) <= cost(2) else 2
-        return cost(self.m) * 3 <= 9 * self.out_h * self.out_w * 2
+        return cost(self.m) * 3 <= 9 * n * self.out_h * self.out_w * 2
 
     # ---- weights ------------------------------------------------------------------------------------
     def pack(self, w: int, packed: int, memory: Scratch) -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
 from undertow.kernels.cpu.library import Kernels
 from undertow.kernels.cpu.raw import packing
 from undertow.kernels.cpu.raw.parts import PLAIN, Epilogue, ceil_div, over_blocks, over_panels, over_slices
 from undertow.kernels.cpu.raw.tensor import Scratch, Tensor, align
 from undertow.kernels.cpu.threads import team
+from undertow.kernels.geometry import Pair
 
 _winograd = Kernels("winograd")
 
@@ -16,9 +22,51 @@ _TMP = 36 * 64  # scratch of one tile's transforms
 _BLOCK = 18 * 1024  # scratch for transposing weights
 
 
-def tiles_of(y: Tensor, m: int) -> int:
-    """Number of m x m tiles of an output."""
-    return y.n * ceil_div(y.h, m) * ceil_div(y.w, m)
+class Grid(NamedTuple):
+    """How many tiles cover all images of an output, and the address of the kernels' numbers about them."""
+
+    tiles: int
+    address: int
+
+
+_APART = 1 << 40  # a period no image reaches
+
+
+@lru_cache(maxsize=4096)
+def _grid(n: int, size: Pair, out: Pair, before: Pair, m: int) -> tuple[Grid, np.ndarray]:
+    """The grid with the fewest tiles. size, out: (height, width) of input and output; before: padding (top, left).
+
+    Images whose size is no multiple of m waste tiles. Laid side by side, with as many zeros between them as the
+    padding needs, they waste less: four of 13 x 13 take 49 tiles of 4 x 4 instead of 64.
+    """
+    after = [o + 2 - i - b for o, i, b in zip(out, size, before, strict=True)]
+    periods = [max(i + max(a, b, 0), o) for i, o, a, b in zip(size, out, after, before, strict=True)]
+
+    def numbers(my: int, mx: int) -> tuple[int, ...]:
+        th, tw = (ceil_div((k - 1) * p + o, m) for k, p, o in zip((my, mx), periods, out, strict=True))
+        return n, th, tw, my, mx, periods[0] if my > 1 else _APART, periods[1] if mx > 1 else _APART
+
+    def tiles(grid: tuple[int, ...]) -> int:
+        return ceil_div(n, grid[3] * grid[4]) * grid[1] * grid[2]
+
+    best = numbers(1, 1)
+    for my in range(1, min(n, 8) + 1):
+        for mx in range(1, min(n // my, 8) + 1):
+            other = numbers(my, mx)
+            if tiles(other) * 20 < tiles(best) * 19:  # tiles across two images cost a copy: not for a trifle
+                best = other
+    table = np.array(best, np.int64)
+    return Grid(tiles(best), table.ctypes.data), table
+
+
+def grid_of(x: Tensor, y: Tensor, top: int, left: int, m: int) -> Grid:
+    """The grid for a convolution x -> y with padding (top, left)."""
+    return _grid(y.n, (x.h, x.w), (y.h, y.w), (top, left), m)[0]
+
+
+def tiles_of(n: int, size: Pair, out: Pair, before: Pair, m: int) -> int:
+    """Number of m x m tiles for n images."""
+    return _grid(n, size, out, before, m)[0].tiles
 
 
 def _row(channels: int) -> int:
@@ -52,16 +100,24 @@ def forward(
 
     transposed: w is packed for the opposite direction, y.c -> x.c; it is transposed and flipped on the way.
     """
-    if tiles_of(y, m) <= FEW:
-        _few_forward(x, w, y, top, left, m, memory, then, transposed)
-    else:
-        _many_forward(x, w, y, top, left, m, memory, then, transposed)
+    grid = grid_of(x, y, top, left, m)
+    run = _few_forward if grid.tiles <= FEW else _many_forward
+    run(x, w, y, top, left, m, grid, memory, then, transposed)
 
 
 def _many_forward(
-    x: Tensor, w: int, y: Tensor, top: int, left: int, m: int, memory: Scratch, then: Epilogue, transposed: bool
+    x: Tensor,
+    w: int,
+    y: Tensor,
+    top: int,
+    left: int,
+    m: int,
+    grid: Grid,
+    memory: Scratch,
+    then: Epilogue,
+    transposed: bool,
 ) -> None:
-    nn, tiles, panels = (m + 2) ** 2, tiles_of(y, m), ceil_div(y.c, 16)
+    nn, tiles, panels = (m + 2) ** 2, grid.tiles, ceil_div(y.c, 16)
     T = _block(tiles, x.c, y.c)
     us = panels * x.c * 64 + _PAD
     sums = 8 * _vectors(y.c)
@@ -82,7 +138,7 @@ def _many_forward(
         def call(t: int, b0: int, b1: int, sums: int) -> None:
             _winograd.forward(
                 m, x.address, x.stride, x.h, x.w, top, left, u, us, y.address, y.stride, y.h, y.w, x.c, y.c,
-                tiles, T, b0, b1, tmp + t * step, then.accumulate, then.bias, then.slope, sums, 8 * y.c,
+                grid.address, tiles, T, b0, b1, tmp + t * step, then.accumulate, then.bias, then.slope, sums, 8 * y.c,
             )  # fmt: skip
 
         team().run(panels, weights)
@@ -90,56 +146,65 @@ def _many_forward(
 
 
 def _few_forward(
-    x: Tensor, w: int, y: Tensor, top: int, left: int, m: int, memory: Scratch, then: Epilogue, transposed: bool
+    x: Tensor,
+    w: int,
+    y: Tensor,
+    top: int,
+    left: int,
+    m: int,
+    grid: Grid,
+    memory: Scratch,
+    then: Epilogue,
+    transposed: bool,
 ) -> None:
-    nn, tiles, panels = (m + 2) ** 2, tiles_of(y, m), ceil_div(y.c, 16)
+    nn, tiles, panels = (m + 2) ** 2, grid.tiles, ceil_div(y.c, 16)
     own = _TMP + _BLOCK + 256 + nn * 128 + nn * (tiles * 192 + _PAD) + nn * (2 * x.c * 64 + _PAD)
     step = align(max(own, _TMP + nn * 4 * (x.c + 16)))
     with memory.frame():
         v = memory.take(nn * (tiles * _row(x.c) + _PAD))
         tmp = memory.take(step * team().size)
-        _few_input(x, y, top, left, m, v, tmp, step)
+        _few_input(x, top, left, m, grid, v, tmp, step)
 
         def call(t: int, p0: int, p1: int) -> None:
             _winograd.few_forward(
-                m, v, w, transposed, y.address, y.stride, y.h, y.w, x.c, y.c, tiles, p0, p1, tmp + t * step,
-                then.accumulate, then.bias, then.slope, then.sums, 8 * y.c,
+                m, v, w, transposed, y.address, y.stride, y.h, y.w, x.c, y.c, grid.address, tiles,
+                p0, p1, tmp + t * step, then.accumulate, then.bias, then.slope, then.sums, 8 * y.c,
             )  # fmt: skip
 
         over_panels(panels, call)
 
 
-def _few_input(x: Tensor, y: Tensor, top: int, left: int, m: int, v: int, tmp: int, step: int) -> None:
-    tiles = tiles_of(y, m)
+def _few_input(x: Tensor, top: int, left: int, m: int, grid: Grid, v: int, tmp: int, step: int) -> None:
     team().run(
-        tiles,
+        grid.tiles,
         lambda t, a, b: _winograd.few_input(
-            m, x.address, x.stride, x.h, x.w, top, left, y.h, y.w, x.c, tiles, a, b, v, tmp + t * step
+            m, x.address, x.stride, x.h, x.w, top, left, x.c, grid.address, grid.tiles, a, b, v, tmp + t * step
         ),
     )
 
 
 def backward_weights(x: Tensor, gy: Tensor, gw: int, top: int, left: int, m: int, memory: Scratch) -> None:
     """Gradient of the packed weights."""
-    if tiles_of(gy, m) <= FEW:
-        _few_backward_weights(x, gy, gw, top, left, m, memory)
-    else:
-        _many_backward_weights(x, gy, gw, top, left, m, memory)
+    grid = grid_of(x, gy, top, left, m)
+    run = _few_backward_weights if grid.tiles <= FEW else _many_backward_weights
+    run(x, gy, gw, top, left, m, grid, memory)
 
 
-def _few_backward_weights(x: Tensor, gy: Tensor, gw: int, top: int, left: int, m: int, memory: Scratch) -> None:
-    nn, tiles, panels = (m + 2) ** 2, tiles_of(gy, m), ceil_div(gy.c, 16)
+def _few_backward_weights(
+    x: Tensor, gy: Tensor, gw: int, top: int, left: int, m: int, grid: Grid, memory: Scratch
+) -> None:
+    nn, tiles, panels = (m + 2) ** 2, grid.tiles, ceil_div(gy.c, 16)
     own = _TMP + nn * (2 * x.c * 64 + _PAD)
     step = align(max(own, _TMP + nn * 4 * (max(x.c, gy.c) + 32)))
     with memory.frame():
         v = memory.take(nn * (tiles * _row(x.c) + _PAD))
         d = memory.take(nn * (panels * tiles * 64 + _PAD))
         tmp = memory.take(step * team().size)
-        _few_input(x, gy, top, left, m, v, tmp, step)
+        _few_input(x, top, left, m, grid, v, tmp, step)
         team().run(
             tiles,
             lambda t, a, b: _winograd.few_gradient(
-                m, gy.address, gy.stride, gy.h, gy.w, gy.c, tiles, a, b, d, tmp + t * step
+                m, gy.address, gy.stride, gy.h, gy.w, gy.c, grid.address, tiles, a, b, d, tmp + t * step
             ),
         )
         over_panels(
@@ -148,8 +213,10 @@ def _few_backward_weights(x: Tensor, gy: Tensor, gw: int, top: int, left: int, m
         )
 
 
-def _many_backward_weights(x: Tensor, gy: Tensor, gw: int, top: int, left: int, m: int, memory: Scratch) -> None:
-    nn, tiles, panels = (m + 2) ** 2, tiles_of(gy, m), ceil_div(gy.c, 16)
+def _many_backward_weights(
+    x: Tensor, gy: Tensor, gw: int, top: int, left: int, m: int, grid: Grid, memory: Scratch
+) -> None:
+    nn, tiles, panels = (m + 2) ** 2, grid.tiles, ceil_div(gy.c, 16)
     T = _block(tiles, x.c, gy.c)
     blocks = ceil_div(tiles, T)
     us = panels * x.c * 64 + _PAD
@@ -163,7 +230,7 @@ def _many_backward_weights(x: Tensor, gy: Tensor, gw: int, top: int, left: int, 
         def call(t: int, s: int, b0: int, b1: int, p0: int, p1: int) -> None:
             _winograd.backward_weights(
                 m, x.address, x.stride, x.h, x.w, top, left, gy.address, gy.stride, gy.h, gy.w, u + s * size, us,
-                x.c, gy.c, tiles, T, b0, b1, p0, p1, tmp + t * step,
+                x.c, gy.c, grid.address, tiles, T, b0, b1, p0, p1, tmp + t * step,
             )  # fmt: skip
 
         over_slices(slices, blocks, panels, call)

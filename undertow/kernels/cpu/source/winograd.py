@@ -27,6 +27,7 @@ from undertow.kernels.cpu.source.simd import (
     fma,
     load,
     load_float,
+    load_int,
     load_part,
     splat,
     store,
@@ -127,66 +128,114 @@ def weights_backward(m, dU, us, dW, Ci, p0, p1, tmp):
                 weights_back2(dU + (p - p0) * tap + c, us, dW + p * 9 * tap + c, tap, tmp)
 
 
+@inline
+def _grid(grid):
+    """The int64 numbers of a grid of tiles: N images, th x tw tiles per group of my x mx images, periods py, px.
+
+    The images of a group lie side by side like a mosaic, every py rows and px columns, with zeros between them
+    that serve as padding: fewer tiles stick out than if every image had tiles of its own.
+    """
+    return (
+        load_int(grid), load_int(grid + 8), load_int(grid + 16), load_int(grid + 24), load_int(grid + 32),
+        load_int(grid + 40), load_int(grid + 48),
+    )  # fmt: skip
+
+
+@inline
+def _first(t, th, tw):
+    """Group, row and column of tile t."""
+    r = t % (th * tw)
+    return t // (th * tw), r // tw, r % tw
+
+
+@inline
+def _next(group, ty, tx, th, tw):
+    """Those of the tile behind it: divisions would take as long as a small tile's transform."""
+    tx += 1
+    if tx == tw:
+        tx = 0
+        ty += 1
+        if ty == th:
+            ty = 0
+            group += 1
+    return group, ty, tx
+
+
 @kernel
-def fetch(x, xs, H, W, C, y0, x0, n, out, Cp):
-    """The n x n patch at (y0, x0) of one image as [n][n][Cp], zeros outside the image and behind C."""
+def fetch(x, xs, H, W, C, grid, group, Y, X, n, out, Cp):
+    """The n x n patch at (Y, X) of a group's mosaic as [n][n][Cp], zeros outside the images and behind C."""
+    N, _, _, my, mx, py, px = _grid(grid)
     for i in range(n):
+        by = (Y + i) // py
+        y = Y + i - by * py
+        bx = X // px
+        column = X - bx * px
         for j in range(n):
             d = out + (i * n + j) * 4 * Cp
-            y, c0 = y0 + i, x0 + j
-            if y >= 0 and y < H and c0 >= 0 and c0 < W:
-                s = x + (y * W + c0) * xs
+            image = (group * my + by) * mx + bx
+            if by >= 0 and by < my and bx >= 0 and bx < mx and image < N and y < H and column < W:
+                s = x + ((image * H + y) * W + column) * xs
                 for c in range(0, C, LANES):
                     store(d + 4 * c, load_part(s + 4 * c, C - c))
             else:
                 for c in range(0, C, LANES):
                     store(d + 4 * c, zero())
+            column += 1
+            if column == px:
+                column = 0
+                bx += 1
 
 
 @kernel
-def input_block(m, x, xs, H, W, C, pt, pl, th, tw, t0, t1, V, lda, ss, pad, tmp):
-    """B^T x B of tiles t0..t1; th x tw tiles per image, the first at (-pt, -pl)."""
+def input_block(m, x, xs, H, W, C, pt, pl, grid, t0, t1, V, lda, ss, pad, tmp):
+    """B^T x B of tiles t0..t1; the first tile of a group reads from (-pt, -pl) on."""
     n = m + 2
     Cp = (C + LANES - 1) // LANES * LANES
+    N, th, tw, my, mx, py, px = _grid(grid)
+    group, ty, tx = _first(t0, th, tw)
     for t in range(t0, t1):
-        img = t // (tw * th)
-        r = t - img * tw * th
-        ty = r // tw
-        y0, x0 = ty * m - pt, (r - ty * tw) * m - pl
-        base = x + img * H * W * xs
+        Y, X = ty * m - pt, tx * m - pl
+        by = max(Y, 0) // py if my > 1 else 0
+        bx = max(X, 0) // px if mx > 1 else 0
+        y0, x0 = Y - by * py, X - bx * px
+        image = (group * my + by) * mx + bx
         v = V + (t - t0) * lda
-        if Cp == C and y0 >= 0 and x0 >= 0 and y0 + n <= H and x0 + n <= W:
-            source, rs, cs = base + (y0 * W + x0) * xs, W * xs, xs
+        if Cp == C and y0 >= 0 and x0 >= 0 and y0 + n <= H and x0 + n <= W and image < N:
+            source, rs, cs = x + ((image * H + y0) * W + x0) * xs, W * xs, xs
         else:
-            fetch(base, xs, H, W, C, y0, x0, n, pad, Cp)
+            fetch(x, xs, H, W, C, grid, group, Y, X, n, pad, Cp)
             source, rs, cs = pad, n * 4 * Cp, 4 * Cp
         if m == 4:
             input4(source, rs, cs, Cp, v, ss, tmp)
         else:
             input2(source, rs, cs, Cp, v, ss, tmp)
+        group, ty, tx = _next(group, ty, tx, th, tw)
 
 
 @kernel
-def gradient_block(m, dy, ds, H, W, C, th, tw, t0, t1, D, ss, ps, pad, tmp):
+def gradient_block(m, dy, ds, H, W, C, grid, t0, t1, D, ss, ps, pad, tmp):
     """A dY A^T of tiles t0..t1, in panels of 16 channels ps bytes apart, zeros behind C."""
     Cp = (C + 15) // 16 * 16
+    N, th, tw, my, mx, py, px = _grid(grid)
+    group, ty, tx = _first(t0, th, tw)
     for t in range(t0, t1):
-        img = t // (tw * th)
-        r = t - img * tw * th
-        ty = r // tw
-        y0, x0 = ty * m, (r - ty * tw) * m
-        base = dy + img * H * W * ds
-        if Cp == C and y0 + m <= H and x0 + m <= W:
-            source, rs, cs = base + (y0 * W + x0) * ds, W * ds, ds
+        Y, X = ty * m, tx * m
+        by = Y // py if my > 1 else 0
+        bx = X // px if mx > 1 else 0
+        y0, x0 = Y - by * py, X - bx * px
+        image = (group * my + by) * mx + bx
+        if Cp == C and y0 + m <= H and x0 + m <= W and image < N:
+            source, rs, cs = dy + ((image * H + y0) * W + x0) * ds, W * ds, ds
         else:
             for k in range(0, m * m * Cp * 4 if Cp != C else 0, VBYTES):
                 store(pad + k, zero())
-            fetch(base, ds, H, W, C, y0, x0, m, pad, Cp)
+            fetch(dy, ds, H, W, C, grid, group, Y, X, m, pad, Cp)
             source, rs, cs = pad, m * 4 * Cp, 4 * Cp
         if m == 4:
             grad4(source, rs, cs, Cp, D + (t - t0) * 64, ss, ps, tmp)
         else:
             grad2(source, rs, cs, Cp, D + (t - t0) * 64, ss, ps, tmp)
+        group, ty, tx = _next(group, ty, tx, th, tw)
 
 
 @kernel(floats=("slope",))
@@ -219,36 +268,67 @@ def _write_tile(tile, rs, cs, y, ys, W, h, w, C, copy, acc, bias, slope, sums, s
 
 
 @kernel(floats=("slope",))
+def _write_parts(
+    m, tile, rs, cs, y, ys, H, W, C, grid, group, Y, X, acc, bias, slope, sums, s2
+):  # fmt: skip
+    """A tile at (Y, X) of a mosaic to the images it touches, as far as it lies in them."""
+    N, _, _, my, mx, py, px = _grid(grid)
+    i = 0
+    while i < m:
+        by = (Y + i) // py
+        y0 = Y + i - by * py
+        h = min(m - i, py - y0)
+        j = 0
+        while j < m:
+            bx = (X + j) // px
+            x0 = X + j - bx * px
+            w = min(m - j, px - x0)
+            image = (group * my + by) * mx + bx
+            if by < my and bx < mx and image < N and y0 < H and x0 < W:
+                target = y + ((image * H + y0) * W + x0) * ys
+                part = tile + i * rs + j * cs
+                _write_tile(
+                    part, rs, cs, target, ys, W, min(h, H - y0), min(w, W - x0), C, 1, acc, bias, slope, sums, s2
+                )  # fmt: skip
+            j += w
+        i += h
+
+
+@kernel(floats=("slope",))
 def output_block(
-    m, y, ys, H, W, C, th, tw, t0, t1, M, ldm, ss, pad, tmp, acc, bias, slope, sums, sq, part
+    m, y, ys, H, W, C, grid, t0, t1, M, ldm, ss, pad, tmp, acc, bias, slope, sums, sq, part
 ):  # fmt: skip
     """A^T M A of tiles t0..t1 to y (added to it if acc), with bias, leaky, float64 sums if sums != 0.
 
     part: 2 * Cp floats for the block's own sums.
     """
     Cp = (C + LANES - 1) // LANES * LANES
-    s2 = part + 4 * Cp
+    s1, s2 = part if sums else 0, part + 4 * Cp
     if sums:
         for c in range(0, 8 * Cp, VBYTES):
             store(part + c, zero())
+    N, th, tw, my, mx, py, px = _grid(grid)
+    group, ty, tx = _first(t0, th, tw)
     for t in range(t0, t1):
-        img = t // (tw * th)
-        r = t - img * tw * th
-        ty = r // tw
-        y0, x0 = ty * m, (r - ty * tw) * m
-        base = y + (img * H * W + y0 * W + x0) * ys
+        Y, X = ty * m, tx * m
+        by = Y // py if my > 1 else 0
+        bx = X // px if mx > 1 else 0
+        y0, x0 = Y - by * py, X - bx * px
+        image = (group * my + by) * mx + bx
         source = M + (t - t0) * ldm
-        h, w = min(m, H - y0), min(m, W - x0)
-        direct = h == m and w == m and Cp == C and not (acc or bias or slope != 1)
+        direct = y0 + m <= H and x0 + m <= W and image < N and Cp == C and not (acc or bias or slope != 1)
         target, rs, cs = pad, m * 4 * Cp, 4 * Cp
         if direct:
-            target, rs, cs = base, W * ys, ys
+            target, rs, cs = y + ((image * H + y0) * W + x0) * ys, W * ys, ys
         if m == 4:
             output4(source, ss, Cp, target, rs, cs, tmp)
         else:
             output2(source, ss, Cp, target, rs, cs, tmp)
-        if not direct or sums:
-            _write_tile(target, rs, cs, base, ys, W, h, w, C, not direct, acc, bias, slope, part if sums else 0, s2)
+        if not direct:
+            _write_parts(m, target, rs, cs, y, ys, H, W, C, grid, group, Y, X, acc, bias, slope, s1, s2)
+        elif sums:
+            _write_tile(target, rs, cs, target, ys, W, m, m, C, 0, 0, 0, slope, s1, s2)
+        group, ty, tx = _next(group, ty, tx, th, tw)
     if sums:
         add_sums(sums, part, C)
         add_sums(sums + sq, s2, C)
@@ -256,11 +336,10 @@ def output_block(
 
 @kernel(floats=("slope",))
 def forward(
-    m, x, xs, H, W, pt, pl, U, us, y, ys, Ho, Wo, Ci, Co, tiles, T, b0, b1, tmp, acc, bias, slope, sums, sq
+    m, x, xs, H, W, pt, pl, U, us, y, ys, Ho, Wo, Ci, Co, grid, tiles, T, b0, b1, tmp, acc, bias, slope, sums, sq
 ):  # fmt: skip
     """Many tiles, small weights: blocks b0..b1 of T tiles; U holds G w G^T of all panels."""
     n = m + 2
-    th, tw = (Ho + m - 1) // m, (Wo + m - 1) // m
     Cop = (Co + 15) // 16 * 16
     lda, ldm = _row(Ci), _row(Co)
     sv, sm = T * lda + PAD, T * ldm + PAD
@@ -271,7 +350,7 @@ def forward(
     for b in range(b0, b1):
         t0 = b * T
         t1 = min(tiles, t0 + T)
-        input_block(m, x, xs, H, W, Ci, pt, pl, th, tw, t0, t1, V, lda, sv, pad, tmp)
+        input_block(m, x, xs, H, W, Ci, pt, pl, grid, t0, t1, V, lda, sv, pad, tmp)
         for e in range(n * n):
             for k in range(0, Ci, KC):
                 for c in range(0, Cop, 32):
@@ -279,26 +358,24 @@ def forward(
                     A = V + e * sv + 4 * k
                     C = M + e * sm + 4 * c
                     nn(t1 - t0, A, lda, 1, 0, min(KC, Ci - k), B, Ci * 64, C, ldm, min(32, Cop - c), k > 0)
-        output_block(m, y, ys, Ho, Wo, Co, th, tw, t0, t1, M, ldm, sm, pad, tmp, acc, bias, slope, sums, sq, part)
+        output_block(m, y, ys, Ho, Wo, Co, grid, t0, t1, M, ldm, sm, pad, tmp, acc, bias, slope, sums, sq, part)
 
 
 # Few tiles, large weights: the input is transformed once; then for every pair of panels the weights are
 # transformed, multiplied and the result transformed back while they are in cache. U as a whole never exists.
 @kernel
-def few_input(m, x, xs, H, W, pt, pl, Ho, Wo, C, tiles, t0, t1, V, tmp):
+def few_input(m, x, xs, H, W, pt, pl, C, grid, tiles, t0, t1, V, tmp):
     """V for tiles t0..t1 of all `tiles`. tmp: TMP bytes, then n*n*C floats."""
-    th, tw = (Ho + m - 1) // m, (Wo + m - 1) // m
     lda = _row(C)
-    input_block(m, x, xs, H, W, C, pt, pl, th, tw, t0, t1, V + t0 * lda, lda, tiles * lda + PAD, tmp + TMP, tmp)
+    input_block(m, x, xs, H, W, C, pt, pl, grid, t0, t1, V + t0 * lda, lda, tiles * lda + PAD, tmp + TMP, tmp)
 
 
 @kernel(floats=("slope",))
 def few_forward(
-    m, V, w, transposed, y, ys, Ho, Wo, Ci, Co, tiles, p0, p1, tmp, acc, bias, slope, sums, sq
+    m, V, w, transposed, y, ys, Ho, Wo, Ci, Co, grid, tiles, p0, p1, tmp, acc, bias, slope, sums, sq
 ):  # fmt: skip
     """Output panels p0..p1, from V of all tiles. transposed: w is packed for the other direction, Co -> Ci."""
     n = m + 2
-    th, tw = (Ho + m - 1) // m, (Wo + m - 1) // m
     lda = _row(Ci)
     ldm, us = 128 + 64, 2 * Ci * 64 + PAD
     sv, sm = tiles * lda + PAD, tiles * ldm + PAD
@@ -318,18 +395,17 @@ def few_forward(
                 A, B = V + e * sv + 4 * k, U + e * us + k * 64
                 nn(tiles, A, lda, 1, 0, min(KC, Ci - k), B, Ci * 64, M + e * sm, ldm, cols, k > 0)
         output_block(
-            m, y + 64 * p, ys, Ho, Wo, min(cols, Co - 16 * p), th, tw, 0, tiles, M, ldm, sm, pad, tmp, acc,
+            m, y + 64 * p, ys, Ho, Wo, min(cols, Co - 16 * p), grid, 0, tiles, M, ldm, sm, pad, tmp, acc,
             bias + 64 * p if bias else 0, slope, sums + 128 * p if sums else 0, sq, part,
         )  # fmt: skip
 
 
 @kernel
-def few_gradient(m, dy, ds, H, W, C, tiles, t0, t1, D, tmp):
+def few_gradient(m, dy, ds, H, W, C, grid, tiles, t0, t1, D, tmp):
     """D for tiles t0..t1 of all `tiles`."""
-    th, tw = (H + m - 1) // m, (W + m - 1) // m
     ps = tiles * 64
     ss = (C + 15) // 16 * ps + PAD
-    gradient_block(m, dy, ds, H, W, C, th, tw, t0, t1, D + t0 * 64, ss, ps, tmp + TMP, tmp)
+    gradient_block(m, dy, ds, H, W, C, grid, t0, t1, D + t0 * 64, ss, ps, tmp + TMP, tmp)
 
 
 @kernel
@@ -349,11 +425,10 @@ def few_backward_weights(m, V, D, dW, Ci, Co, tiles, p0, p1, tmp):
 
 @kernel
 def backward_weights(
-    m, x, xs, H, W, pt, pl, dy, ds, Ho, Wo, dU, us, Ci, Co, tiles, T, b0, b1, p0, p1, tmp
+    m, x, xs, H, W, pt, pl, dy, ds, Ho, Wo, dU, us, Ci, Co, grid, tiles, T, b0, b1, p0, p1, tmp
 ):  # fmt: skip
     """Panels p0..p1 of dU = V^T D over blocks b0..b1; the first block overwrites."""
     n = m + 2
-    th, tw = (Ho + m - 1) // m, (Wo + m - 1) // m
     panels = p1 - p0
     lda, ps = _row(Ci), T * 64
     sv, sm = T * lda + PAD, panels * ps + PAD
@@ -363,9 +438,9 @@ def backward_weights(
     for b in range(b0, b1):
         t0 = b * T
         t1 = min(tiles, t0 + T)
-        input_block(m, x, xs, H, W, Ci, pt, pl, th, tw, t0, t1, V, lda, sv, pad, tmp)
+        input_block(m, x, xs, H, W, Ci, pt, pl, grid, t0, t1, V, lda, sv, pad, tmp)
         channels = min(16 * p1, Co) - 16 * p0
-        gradient_block(m, dy + 64 * p0, ds, Ho, Wo, channels, th, tw, t0, t1, D, sm, ps, pad, tmp)
+        gradient_block(m, dy + 64 * p0, ds, Ho, Wo, channels, grid, t0, t1, D, sm, ps, pad, tmp)
         for e in range(n * n):
             for p in range(0, panels, 2):
                 C = dU + e * us + (p0 + p) * Ci * 64
