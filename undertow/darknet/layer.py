@@ -95,6 +95,8 @@ class Layer:
     groups: int = 1
     batch_normalize: bool = False
     loss: Variable | None = None
+    # Runs the last pass again, when it was made by a plan and somebody asks for an output that the plan did not keep.
+    recompute: Callable[[], None] | None = None
 
     def __init__(self, options: LayerOptions, shape: LayerShape, context: BuildContext) -> None:
         self.options = options
@@ -118,7 +120,7 @@ class Layer:
 
     def run(self, x: Variable, run: Pass, detached: bool) -> Variable:
         """Forward with the books kept. detached: no gradient flows through (behind a `stopbackward`)."""
-        self.loss = self._delta_at = None
+        self.loss = self._delta_at = self.recompute = None
         if detached:
             with no_grad():
                 y = self.forward(x, run)
@@ -154,9 +156,16 @@ class Layer:
     @property
     def output(self) -> Array:
         """Output of the last pass, (batch, c, h, w) or (batch, outputs)."""
+        return self.output_variable.data
+
+    @property
+    def output_variable(self) -> Variable:
+        """The Variable of the last pass's output."""
+        if self._output is None and self.recompute is not None:
+            self.recompute()
         if self._output is None:
             raise GraphError("there is no output: nothing went through the network yet", layer=self.index)
-        return self._output.data
+        return self._output
 
     @property
     def delta(self) -> Array:

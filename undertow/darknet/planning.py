@@ -1,0 +1,110 @@
+"""Training and predicting with plans: what `Network` does by default when nobody looks at intermediate values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from undertow.core.modes import no_grad, test_mode
+from undertow.core.variable import Variable
+from undertow.darknet.layers_loss import HeadLayer, LossLayer
+from undertow.darknet.nonfinite import check_cost
+from undertow.errors import GraphError
+from undertow.plans.planned import Planned
+from undertow.plans.program import Program
+
+if TYPE_CHECKING:
+    from undertow.darknet.network import Network
+
+Array = np.ndarray[Any, Any]
+
+# Their passes hand arrays on from one to the next in Python, which a plan does not see.
+_RECURRENT = frozenset({"rnn", "crnn", "gru", "lstm"})
+
+
+class NetworkPlans:
+    """The planned steps of a network: one of training and one of inference, each with plans for all sizes."""
+
+    def __init__(self, net: Network) -> None:
+        self.net = net
+        self._train = Planned(self._train_step, dry=True)
+        self._predict = Planned(self._predict_step, dry=True)
+        self._functions: dict[Program, list[Any]] = {}
+
+    @property
+    def possible(self) -> bool:
+        """Whether the network can be planned at all."""
+        return not any(layer.type in _RECURRENT for layer in self.net.layers)
+
+    def train(self, images: Array, truth: Array) -> None:
+        """Forward and backward: leaves cost, loss, gradients, and what the loss layers tell, in the network.
+
+        Raises NonFiniteError, before the accumulators are touched, that names the first array that is not finite.
+        """
+        net = self.net
+        images, truth = self._own_type(images), np.ascontiguousarray(truth)
+        for parameter in net.parameters():
+            parameter.clear_grad()
+        loss = self._train(images, truth)
+        program = self._train.last
+        if program is not None:
+            self._show_losses(program)
+            net.loss, net.input, net.truth = loss, images, truth
+        if not np.isfinite(net.cost):
+            net.forward(images, truth)  # with all values at hand, the first bad one can be named
+        check_cost(net)
+
+    def predict(self, images: Array) -> None:
+        """Forward at inference: leaves the outputs of the network and of its heads in their layers.
+
+        Outputs of other layers are computed again when somebody asks for them.
+        """
+        net = self.net
+        images = self._own_type(images)
+        with no_grad(), test_mode():
+            outputs = self._predict(images)
+        if self._predict.last is None:
+            return
+        net.release()
+        net.input, net.truth = images, None
+        for layer in net.layers:
+            layer.recompute = self._recompute
+        for index, output in outputs.items():
+            net.layers[index].take_output(output)
+
+    def _recompute(self) -> None:
+        with no_grad(), test_mode():
+            self.net.forward(self.net.input)  # type: ignore[arg-type]
+
+    def _own_type(self, images: Array) -> Array:
+        checked = self.net.checked_input(images)
+        return np.ascontiguousarray(checked.data)
+
+    def _train_step(self, images: Array, truth: Array) -> Variable:
+        net = self.net
+        net.forward(images, truth)
+        if net.loss is None:
+            raise GraphError("there is no loss: the net has no cost")
+        if net.loss.requires_grad:
+            net.loss.backward()
+        return net.loss
+
+    def _predict_step(self, images: Array) -> dict[int, Variable]:
+        net = self.net
+        net.forward(images)
+        shown = {net.shapes.output.index, *(layer.index for layer in net.layers if isinstance(layer, HeadLayer))}
+        return {index: net.layers[index].output_variable for index in sorted(shown)}
+
+    def _show_losses(self, program: Program) -> None:
+        """Give the loss layers the operations of this program, which hold what they last computed."""
+        net = self.net
+        functions = self._functions.get(program)
+        if functions is None:
+            functions = [layer._function if isinstance(layer, LossLayer) else None for layer in net.layers]
+            self._functions[program] = functions
+        net.release()
+        for layer, function in zip(net.layers, functions, strict=True):
+            if isinstance(layer, LossLayer):
+                layer._function = function
+        net.collect_losses()
