@@ -39,8 +39,9 @@ class Dialect:
         the part where the two inputs overlap (shortcut_layer.c: axpy).
     class_reset_by_zero_delta: whether a cell already has a class is read off its first class delta being
         non-zero (yolo_layer.c delta_yolo_class), which fails when that delta is exactly 0.
-    cost_kinds: whether cost layers of type smooth, seg, wgan and masked behave as on the GPU; on the CPU seg and
-        wgan are plain squares and smooth has the wrong sign beyond 1 (cost_layer.c, blas.c smooth_l1_cpu).
+    cost_kinds: whether cost layers behave as on the GPU; on the CPU seg and wgan are plain squares, smooth has the
+        wrong sign beyond 1, masked writes -1234 over its input, and `noobj`, `thresh` and `smooth` do nothing
+        (cost_layer.c, blas.c smooth_l1_cpu).
     letterbox: pictures are fitted with grey bars (True) or stretched.
     dropout_in_place: dropout changes the output and the delta of the layer before it (dropout_layer.c), so an
         activation there takes its slope from values that were dropped or scaled, and later readers see them.

@@ -12,7 +12,7 @@ from undertow.darknet.decode import Head, YoloHead
 from undertow.darknet.functions import tap
 from undertow.darknet.layer import BuildContext, Layer, Pass, as_image, as_rows, computed
 from undertow.darknet.layer_shape import LayerShape
-from undertow.darknet.loss_functions import CostLoss, LogisticLoss, SoftmaxLoss
+from undertow.darknet.loss_functions import MASKED_TRUTH, CostLoss, LogisticLoss, MarkMasked, SoftmaxLoss
 from undertow.darknet.options_heads import YoloOptions
 from undertow.darknet.options_layers import CostOptions, LayerOptions, SoftmaxOptions
 from undertow.darknet.tree import check_tree, read_tree
@@ -134,7 +134,10 @@ class Logistic(LossLayer):
 
 
 class Cost(LossLayer):
-    """Squared, absolute or smooth error against the truth (cost_layer.c)."""
+    """Squared, absolute or smooth error against the truth (cost_layer.c).
+
+    `ratio` does nothing: the original works out a limit from it and then sets it to 0.
+    """
 
     type = "cost"
 
@@ -142,25 +145,30 @@ class Cost(LossLayer):
         super().__init__(options, shape, context)
         given = cast(CostOptions, options)
         self.kind, self.scale = given.kind, given.scale
+        self._more = (given.noobject_scale, given.thresh, given.smooth) if self.dialect.cost_kinds else ()
+        self._before = context.built[-1] if context.built and not self.dialect.cost_kinds else None
 
     def forward(self, x: Variable, run: Pass) -> Variable:
         x = as_rows(x)
         self._function = None
         if run.truth is None:
             return Variable(np.zeros_like(x.data), requires_grad=False)
-        function = CostLoss(self._effective_kind(), self.scale, wrong_sign=not self.dialect.cost_kinds)
-        self.loss = function(x, checked_truth(run.truth, self))
+        function = CostLoss(self._effective_kind(), self.scale, not self.dialect.cost_kinds, *self._more)
+        truth = checked_truth(run.truth, self)
+        self.loss = function(x, truth)
         self._function = function
+        if self.kind == "masked" and self._before is not None:
+            marked = MarkMasked(truth.data == MASKED_TRUTH)(run.outputs[-1])
+            run.replace_last(marked)
+            self._before.take_output(marked)
         return Variable(function.error, requires_grad=False)
 
     def _printed_cost(self) -> float:
         return float(self._function.error.sum())
 
     def _effective_kind(self) -> str:
-        """seg is squares, and so is wgan where the dialect does not follow the GPU."""
-        if self.kind in ("L1", "smooth", "masked") or (self.kind == "wgan" and self.dialect.cost_kinds):
-            return self.kind
-        return "sse"
+        """seg and wgan are squares where the dialect does not follow the GPU."""
+        return self.kind if self.dialect.cost_kinds or self.kind not in ("seg", "wgan") else "sse"
 
     @property
     def delta(self) -> Array:

@@ -165,20 +165,22 @@ def logistic_loss(x: Operand, truth: Operand) -> tuple[Variable, Variable]:
 
 def _cost_samples(rng: np.random.Generator) -> list[Sample]:
     truth = rng.uniform(-3, 3, (2, 5))
+    truth[0, 1:3] = 0
 
-    def sample(kind: str) -> Sample:
+    def sample(kind: str, **options: float) -> Sample:
         arrays = (rng.uniform(-3, 3, (2, 5)),)
-        return Sample(arrays, lambda x: cost_loss(x, truth, kind, scale=0.5), note=kind)
+        return Sample(arrays, lambda x: cost_loss(x, truth, kind, scale=0.5, **options), note=f"{kind} {options}")
 
-    return [sample(kind) for kind in ("sse", "L1", "smooth", "wgan")]
+    plain = [sample(kind) for kind in ("sse", "L1", "smooth", "wgan")]
+    return [*plain, sample("seg", noobject_scale=0.3), sample("sse", threshold=4.0), sample("L1", smoothing=0.4)]
 
 
 @register(
     "darknet_cost",
     gradient="once",
     forward=(
-        "d = truth - x; loss = scale sum of e: sse d^2/2, L1 |d|, smooth d^2/2 within 1 and |d| - 1/2 beyond, "
-        "wgan -x where truth is not 0, else x"
+        "d = truth - x; loss = scale sum of e: sse, seg d^2/2, L1 |d|, smooth d^2/2 within 1 and |d| - 1/2 beyond, "
+        "wgan -x where truth is not 0, else x; seg: times noobj where truth is 0; nothing where |delta| < thresh / n"
     ),
     backward="gx = - gloss scale delta: sse d, L1 sign d, smooth d within 1 and sign d beyond, wgan sign of truth",
     samples=_cost_samples,
@@ -186,44 +188,105 @@ def _cost_samples(rng: np.random.Generator) -> list[Sample]:
 class CostLoss(Function):
     """The loss of a cost layer (cost_layer.c).
 
-    The second input is the truth, without a gradient. kind: sse, L1, smooth, wgan, or masked: sse where the truth is
-    not -1234. delta: Darknet's, (batch, n), without scale. error: per element what Darknet prints.
+    The second input is the truth, without a gradient. kind: sse, L1, smooth, wgan, seg (squares, those where the truth
+    is 0 times noobject_scale), or masked: sse where the truth is not -1234. threshold: deltas below threshold / n are
+    left out. smoothing: the truth is drawn to 1/n by so much. n: values of a sample.
+    delta: Darknet's, (batch, n), without scale. error: per element what Darknet prints.
     wrong_sign: smooth as the C program has it, with the sign turned beyond 1.
     """
 
-    def __init__(self, kind: str, scale: float = 1.0, wrong_sign: bool = False) -> None:
+    def __init__(
+        self,
+        kind: str,
+        scale: float = 1.0,
+        wrong_sign: bool = False,
+        noobject_scale: float = 1.0,
+        threshold: float = 0.0,
+        smoothing: float = 0.0,
+    ) -> None:
         self.kind, self.scale, self.wrong_sign = kind, scale, wrong_sign
+        self.noobject_scale, self.threshold, self.smoothing = noobject_scale, threshold, smoothing
         self.delta: Array
         self.error: Array
 
     def forward(self, x: Array, truth: Array) -> Array:
         truth = truth.reshape(x.shape).astype(x.dtype, copy=False)
+        if self.smoothing:
+            truth = (1 - self.smoothing) * truth + self.smoothing / x.shape[1]
         if self.kind == "masked":
-            # The original writes the mark into its input as well, so that the difference is 0 there.
             truth = np.where(truth == MASKED_TRUTH, x, truth)
+        loss = self._loss(x, truth)
+        if self.kind == "seg":
+            weight = np.where(truth == 0, self.noobject_scale, 1).astype(x.dtype)
+            self.delta, self.error, loss = self.delta * weight, self.error * weight, loss * weight
+        if self.threshold:
+            counts = np.abs(self.delta) >= self.threshold / x.shape[1]
+            self.delta, loss = self.delta * counts, loss * counts
+        return np.asarray(self.scale * float(np.sum(loss, dtype=np.float64)), x.dtype)
+
+    def _loss(self, x: Array, truth: Array) -> Array:
+        """Per element; sets delta and error."""
         d = truth - x
         one = np.asarray(1, x.dtype)
         if self.kind == "L1":
             self.error, self.delta = np.abs(d), np.where(d > 0, one, -one)
-            loss = self.error
-        elif self.kind == "smooth":
+            return self.error
+        if self.kind == "wgan":
+            self.delta = np.where(truth != 0, one, -one)
+            self.error = -self.delta * x
+            return self.error
+        if self.kind == "smooth":
             inside = np.abs(d) < 1
             self.error = np.where(inside, d * d, 2 * np.abs(d) - 1)
             beyond = np.where(d < 0, -one, one)
             self.delta = np.where(inside, d, -beyond if self.wrong_sign else beyond)
-            loss = self.error / 2
-        elif self.kind == "wgan":
-            self.delta = np.where(truth != 0, one, -one)
-            self.error = loss = -self.delta * x
         else:
             self.error, self.delta = d * d, d
-            loss = self.error / 2
-        return np.asarray(self.scale * float(np.sum(loss, dtype=np.float64)), x.dtype)
+        return self.error / 2
 
     def backward(self, gloss: Array) -> tuple[Array, None]:
         return -gloss * np.asarray(self.scale, gloss.dtype) * self.delta, None
 
 
-def cost_loss(x: Operand, truth: Operand, kind: str = "sse", scale: float = 1.0) -> Variable:
+def cost_loss(
+    x: Operand,
+    truth: Operand,
+    kind: str = "sse",
+    scale: float = 1.0,
+    noobject_scale: float = 1.0,
+    threshold: float = 0.0,
+    smoothing: float = 0.0,
+) -> Variable:
     """Summed loss, shape (), of predictions x against truth, both (batch, n); see `CostLoss`."""
-    return CostLoss(kind, scale)(x, truth)
+    function = CostLoss(kind, scale, noobject_scale=noobject_scale, threshold=threshold, smoothing=smoothing)
+    loss: Variable = function(x, truth)
+    return loss
+
+
+def _mark_samples(rng: np.random.Generator) -> list[Sample]:
+    marks = np.array([[True, False, False]])
+
+    def call(x: Variable) -> Variable:
+        return MarkMasked(marks)(x)
+
+    return [Sample((rng.standard_normal((1, 3)),), call, lambda x: np.where(marks, MASKED_TRUTH, x))]
+
+
+@register(
+    "mark_masked",
+    gradient="estimate",
+    forward="y = -1234 where marked, else x",
+    backward="gx = gy",
+    samples=_mark_samples,
+)
+class MarkMasked(Function):
+    """What a cost layer of type masked does to its input in place (cost_layer.c): deltas of later layers still pass."""
+
+    def __init__(self, marks: Array) -> None:
+        self.marks = marks
+
+    def forward(self, x: Array) -> Array:
+        return np.where(self.marks.reshape(x.shape), np.asarray(MASKED_TRUTH, x.dtype), x)
+
+    def backward(self, gy: Array) -> Array:
+        return gy

@@ -74,3 +74,48 @@ def test_a_tree_of_another_size_is_told(tree: str) -> None:
         build([net(), connected(5), ("softmax", {"tree": tree})])
     with pytest.raises(FormatError, match="cannot be read"):
         build([net(), connected(5), ("softmax", {"tree": tree + "x"})])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"type": "seg", "noobj": 0.3},
+        {"type": "sse", "thresh": 1.0},
+        {"type": "L1", "smooth": 0.4},
+        {"type": "masked"},
+        {"type": "smooth"},
+        {"type": "wgan"},
+    ],
+    ids=str,
+)
+def test_gradients_of_costs(values: dict[str, object]) -> None:
+    network = build([net(), connected(6), ("cost", {"scale": 0.5, **values})])
+    images, truth = samples(network)
+    truth = truth * 3
+    truth[0, :2], truth[1, 3] = 0, -1234 if values["type"] == "masked" else 0
+    check_network(network, images, truth)
+
+
+def test_a_masked_cost_writes_over_its_input_on_the_cpu() -> None:
+    sections = [net(), connected(3), ("cost", {"type": "masked"}), ("route", {"layers": "0"})]
+    truth = np.array([[1.0, -1234, 2], [-1234, 0.5, 1]])
+    for dialect, marked in ((DARKNET_CPU, True), (DARKNET_GPU, False)):
+        network = build(sections, dialect)
+        network.forward(samples(network)[0], truth)
+        network.backward()
+        assert np.array_equal(network.layers[0].output.reshape(2, 3) == -1234, (truth == -1234) & marked)
+        assert np.array_equal(network.layers[2].output, network.layers[0].output)
+        assert (network.layers[1].delta[truth == -1234] == 0).all()
+        assert (network.layers[0].delta.reshape(2, 3)[truth == -1234] == 0).all()
+
+
+def test_small_deltas_are_left_out() -> None:
+    network = build([net(), connected(6), ("cost", {"thresh": 3.0})])
+    images, truth = samples(network)
+    network.forward(images, truth)
+    difference = truth - network.layers[0].output.reshape(2, 6)
+    small = np.abs(difference) < 0.5
+    assert small.any()
+    assert not small.all()
+    assert np.allclose(network.layers[1].delta, np.where(small, 0, difference), rtol=1e-12)
+    assert network.cost == pytest.approx((difference**2).sum(), rel=1e-12)
