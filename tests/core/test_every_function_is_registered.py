@@ -18,6 +18,7 @@ NOT_OPERATIONS = {
     "_Choice": "base of maximum and minimum",
     "DifferenceLoss": "base of the losses of a difference",
     "Recurrent": "base of the fused recurrent layers",
+    "PythonCall": "runs a layer class of the user's",
 }
 
 

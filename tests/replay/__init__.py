@@ -1,4 +1,4 @@
 """Replays recorded traces of the original programs and compares every array.
 
-python -m tests.replay darknet FOLDER [--case NAME]
+python -m tests.replay darknet|caffe FOLDER [--case NAME]
 """

@@ -17,6 +17,9 @@ class Dialect:
     in_place_reads_result: the backward pass of an in-place layer, and of the layer before it, sees the values that
         were written over its own (bnll_layer.cpp, log_layer.cpp, power_layer.cpp, clip_layer.cpp: bottom[0]->cpu_data()
         in Backward_cpu; sigmoid_layer.cpp and others: top[0]->cpu_data()). Otherwise such layers keep what they need.
+    in_place_squares_slope: Log and Power in place lose the gradient that arrives and give the square of their slope:
+        they write the slope into bottom[0]'s diff, which is top[0]'s too, before they read that (log_layer.cpp,
+        power_layer.cpp, Backward_cpu).
     share_memory: Split, Flatten, Reshape and Concat or Slice of one blob share memory even when a later layer works in
         place on one of the shares, and all others see that (split_layer.cpp, reshape_layer.cpp: ShareData).
     mvn_ignores_eps: the gradient of MVN takes the deviation plus eps for the deviation (mvn_layer.cpp, Backward_cpu).
@@ -34,13 +37,13 @@ class Dialect:
     division_gradients: Power with a power other than 0, 1, 2 divides its output by its argument, and Eltwise PROD
         with `stable_prod_grad: false` its output by each input: not a number where those are 0 (power_layer.cpp,
         eltwise_layer.cpp).
-    bnll_limit: the gradient of BNLL takes inputs beyond this for this (bnll_layer.cpp, kBNLL_THRESHOLD).
-    max_tie_to_second: on a tie between the first two bottoms of Eltwise MAX the second gets the gradient
-        (eltwise_layer.cpp: strictly greater); kept in both dialects, for at a tie every choice is a one-sided derivative.
+    parameter_shares_diff: the top of a Parameter layer and its parameter have one diff, so that a backward pass
+        overwrites the parameter's gradient instead of adding to it (parameter_layer.hpp: ShareDiff).
     """
 
     name: str
     in_place_reads_result: bool = False
+    in_place_squares_slope: bool = False
     share_memory: bool = False
     mvn_ignores_eps: bool = False
     contrastive_epsilon: float = 0.0
@@ -49,8 +52,7 @@ class Dialect:
     exposed_state_gradient: bool = True
     cont_derivative: bool = True
     division_gradients: bool = False
-    bnll_limit: float = float("inf")
-    max_tie_to_second: bool = True
+    parameter_shares_diff: bool = False
 
 
 EXACT = Dialect("exact")
@@ -58,6 +60,7 @@ EXACT = Dialect("exact")
 CAFFE = Dialect(
     "caffe",
     in_place_reads_result=True,
+    in_place_squares_slope=True,
     share_memory=True,
     mvn_ignores_eps=True,
     contrastive_epsilon=1e-4,
@@ -66,7 +69,7 @@ CAFFE = Dialect(
     exposed_state_gradient=False,
     cont_derivative=False,
     division_gradients=True,
-    bnll_limit=50.0,
+    parameter_shares_diff=True,
 )
 
 DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (EXACT, CAFFE)}

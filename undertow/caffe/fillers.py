@@ -41,7 +41,9 @@ def _constant(filler: Message, shape: Shape, rng: np.random.Generator) -> float:
 
 def _uniform(filler: Message, shape: Shape, rng: np.random.Generator) -> Array:
     if filler.min > filler.max:
-        raise FormatError(f"uniform from {filler.min:g} to {filler.max:g}: min must not exceed max", line=filler.line_of())
+        raise FormatError(
+            f"uniform from {filler.min:g} to {filler.max:g}: min must not exceed max", line=filler.line_of()
+        )
     return rng.uniform(filler.min, filler.max, shape)
 
 

@@ -1,0 +1,71 @@
+"""A whole net as one differentiable function, for gradients of any kind and for other engines' tools."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from undertow.caffe.layer import as_list
+from undertow.caffe.layers_input import Source
+from undertow.core.variable import Operand, Parameter, Variable, as_variable
+from undertow.errors import GraphError
+
+if TYPE_CHECKING:
+    from undertow.caffe.net import Net
+
+
+class NetFunction:
+    """Calls a net over Variables: `outputs = f(data=images, label=labels)`.
+
+    parameters: layer name -> list of Parameters that look at the memory of the net's parameter blobs (shared ones are
+    one Parameter). Blobs are not touched. Values of tops of data layers that are not given are taken from their blobs
+    and count as constants. Statistics (BatchNorm in TRAIN) and carried states move as in a forward pass.
+    """
+
+    def __init__(self, net: Net) -> None:
+        self.net = net
+        made: dict[int, Parameter] = {}
+        self.parameters: dict[str, list[Parameter]] = {}
+        for layer, ids in zip(net.layers, net.param_ids, strict=True):
+            for blob, param_id in zip(layer.blobs, ids, strict=True):
+                owner = net.param_owners[param_id]
+                shared = owner >= 0 and net.param_blobs[owner].shape == blob.shape
+                key = owner if shared else param_id
+                if key not in made:
+                    made[key] = Parameter(blob.data, name=f"{layer.name}[{len(self.parameters.get(layer.name, ()))}]")
+                self.parameters.setdefault(layer.name, []).append(made[key])
+
+    def __call__(self, **inputs: Operand) -> dict[str, Variable]:
+        """All blobs by name, and under "loss" the weighted sum of the losses where there are any.
+
+        inputs: values of the tops of data layers by blob name. Raises GraphError for a name that is none of them.
+        """
+        net = self.net
+        values: dict[str, Variable] = {}
+        loss: Variable | None = None
+        sources = [net.blob_names[i] for i, layer in self._source_tops()]
+        unknown = sorted(set(inputs) - set(sources))
+        if unknown:
+            raise GraphError(f"{', '.join(unknown)}: not the top of a data layer", remedy=f"give {', '.join(sources)}")
+        for i, layer in enumerate(net.layers):
+            tops = [net.blob_names[j] for j in net.top_ids[i]]
+            if isinstance(layer, Source):
+                for name in tops:
+                    given = inputs.get(name, net.blobs[name].data)
+                    values[name] = as_variable(given)
+                continue
+            bottom = [values[net.blob_names[j]] for j in net.bottom_ids[i]]
+            found = as_list(layer.compute(bottom, self.parameters.get(layer.name, [])))
+            for index, (name, y) in enumerate(zip(tops, found, strict=True)):
+                values[name] = as_variable(y)
+                if index < len(layer.loss_weights) and layer.loss_weights[index]:
+                    part = values[name].sum() * layer.loss_weights[index]
+                    loss = part if loss is None else loss + part
+        if loss is not None and "loss" not in values:
+            values["loss"] = loss
+        elif loss is not None:
+            values["total loss"] = loss
+        return values
+
+    def _source_tops(self) -> list[tuple[int, object]]:
+        pairs = zip(self.net.layers, self.net.top_ids, strict=True)
+        return [(i, layer) for layer, ids in pairs if isinstance(layer, Source) for i in ids]
