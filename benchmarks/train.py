@@ -1,0 +1,76 @@
+"""Whole training steps: forward, loss, backward, update."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+import undertow as ut
+from benchmarks.nets import config_of
+from benchmarks.timing import Timed, Timing, interleaved
+from undertow.darknet.network import Network
+
+Batch = tuple[np.ndarray, np.ndarray]
+
+
+def make_net(name: str, batch: int, size: int) -> Network:
+    """The network, as the trainer runs it."""
+    net = Network(config_of(name, batch, size))
+    net.keep_deltas = False
+    return net
+
+
+def make_batch(net: Network, seed: int) -> Batch:
+    """Random pictures with five boxes each."""
+    rng = np.random.default_rng(seed)
+    truth = np.zeros((net.batch, net.truths), np.float32)
+    for row in truth:
+        for k in range(5):
+            row[5 * k : 5 * k + 5] = (*rng.uniform(0.2, 0.8, 2), *rng.uniform(0.1, 0.4, 2), rng.integers(80))
+    return rng.random((net.batch, 3, net.h, net.w), dtype=np.float32), truth
+
+
+def our_step(net: Network) -> Callable[[], float]:
+    """Steps on two batches in turn."""
+    batches = [make_batch(net, seed) for seed in (0, 1)]
+    count = iter(range(1 << 60))
+    return lambda: net.train_datum(*batches[next(count) % 2])
+
+
+def torch_step(net: Network, kind: str, threads: int) -> tuple[Callable[[], float], float]:
+    """PyTorch's steps from the same parameters, and the loss of the first batch before any update."""
+    import torch
+
+    from benchmarks.torch_nets import Targets, TorchTrainer
+
+    torch.set_num_threads(threads)
+    memory = torch.channels_last if "channels_last" in kind else torch.contiguous_format
+    pairs = []
+    trainer = TorchTrainer(net, memory, compiled="compile" in kind)
+    for seed in (0, 1):
+        images, truth = make_batch(net, seed)
+        with ut.no_grad():
+            net.forward(images, truth)
+        pairs.append((torch.from_numpy(images), Targets(net)))
+    net.release()
+    with torch.no_grad():
+        first = float(pairs[0][1].loss(trainer.model(pairs[0][0].to(memory_format=memory))))
+    count = iter(range(1 << 60))
+    return lambda: trainer.step(*pairs[next(count) % 2]), first
+
+
+def compare(name: str, batch: int, size: int, threads: int, kinds: list[str], timing: Timing) -> dict[str, Timed]:
+    """Time both sides; raises AssertionError where their losses differ."""
+    ut.set_threads(threads)
+    contenders: dict[str, Callable[[], object]] = {}
+    firsts = {}
+    source = make_net(name, batch, size)
+    with ut.no_grad():
+        source.forward(*make_batch(source, 0))
+    expected = 0.0 if source.loss is None else float(source.loss.data)
+    for kind in kinds:
+        contenders[kind], firsts[kind] = torch_step(make_net(name, batch, size), kind, threads)
+    for kind, loss in firsts.items():
+        assert abs(loss - expected) < 1e-3 * expected, f"{kind} computes another loss: {loss}, not {expected}"
+    return interleaved({"undertow": our_step(make_net(name, batch, size))} | contenders, timing.rounds, timing.clock)
