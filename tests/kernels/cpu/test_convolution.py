@@ -194,7 +194,7 @@ def test_transposing_packed_weights_equals_packing_transposed(case, rng):
 
 @pytest.mark.parametrize("level", ["fast", "precise"])
 @pytest.mark.parametrize("case", [c for c in GRID if "groups" not in c and "depthwise" not in c])
-def test_gradient_from_packed_weights_equals_that_from_transposed(case, level, rng):
+def test_every_form_of_weights_gives_the_same_bits(case, level, rng):
     n, ci, co, h, w, kernel, geometry = GRID[case]
     layer = Convolution(n, h, w, ci, co, kernel, geometry, fast=level == "fast")
     weights = rng.standard_normal((co, ci, *kernel)).astype(np.float32)
@@ -207,7 +207,21 @@ def test_gradient_from_packed_weights_equals_that_from_transposed(case, level, r
     layer.backward_data(gy.tensor, transposed.address, one.tensor, memory)
     layer.backward_data_from(gy.tensor, packed.address, two.tensor, memory)
     np.testing.assert_array_equal(one.array, two.array)
-    for guarded in (one, two, memory):
+    layer.backward_data_oihw(gy.tensor, weights.ctypes.data, two.tensor, memory)
+    np.testing.assert_array_equal(one.array, two.array)
+
+    x, *ys = (GuardedTensor(n, ci, h, w), *(GuardedTensor(n, co, layer.out_h, layer.out_w) for _ in range(2)))
+    x.array[:] = rng.standard_normal(x.array.shape)
+    layer.forward(x.tensor, packed.address, ys[0].tensor, memory)
+    layer.forward_oihw(x.tensor, weights.ctypes.data, ys[1].tensor, memory)
+    np.testing.assert_array_equal(ys[0].array, ys[1].array)
+
+    gradients = [np.full((co + 2, ci, *kernel), 12345.0, np.float32) for _ in range(2)]
+    layer.backward_weights(x.tensor, gy.tensor, packed.address, memory)
+    layer.unpack(packed.address, gradients[0][1].ctypes.data, memory)
+    layer.backward_weights_oihw(x.tensor, gy.tensor, gradients[1][1].ctypes.data, memory)
+    np.testing.assert_array_equal(*gradients)
+    for guarded in (one, two, *ys, packed, memory):
         guarded.check()
 
 

@@ -37,12 +37,9 @@ def conv2d(
         depthwise.forward(view(x), w.ctypes.data, view(y), layer.window, scratch(), then)
         return y
     inputs, outputs = layer.inputs, layer.outputs
-    with scratch().frame() as memory:
-        packed = memory.take(layer.packed_size)
-        for g in range(geometry.groups):
-            layer.pack(w[g * outputs :].ctypes.data, packed, memory)
-            xs, ys = view(x).channels(g * inputs, inputs), view(y).channels(g * outputs, outputs)
-            layer.forward(xs, packed, ys, memory, then.channels(g * outputs))
+    for g in range(geometry.groups):
+        xs, ys = view(x).channels(g * inputs, inputs), view(y).channels(g * outputs, outputs)
+        layer.forward_oihw(xs, w[g * outputs :].ctypes.data, ys, scratch(), then.channels(g * outputs))
     return y
 
 
@@ -62,12 +59,9 @@ def conv2d_backward_data(
         depthwise.backward_data(view(gy), w.ctypes.data, view(gx), layer.window, scratch())
         return gx
     inputs, outputs = layer.inputs, layer.outputs
-    with scratch().frame() as memory:
-        packed = memory.take(layer.transposed_size)
-        for g in range(geometry.groups):
-            layer.pack_transposed(w[g * outputs :].ctypes.data, packed, memory)
-            gys, gxs = view(gy).channels(g * outputs, outputs), view(gx).channels(g * inputs, inputs)
-            layer.backward_data(gys, packed, gxs, memory)
+    for g in range(geometry.groups):
+        gys, gxs = view(gy).channels(g * outputs, outputs), view(gx).channels(g * inputs, inputs)
+        layer.backward_data_oihw(gys, w[g * outputs :].ctypes.data, gxs, scratch())
     return gx
 
 
@@ -87,12 +81,9 @@ def conv2d_backward_weights(
         depthwise.backward_weights(view(x), view(gy), gw.ctypes.data, layer.window, scratch())
         return gw
     inputs, outputs = layer.inputs, layer.outputs
-    with scratch().frame() as memory:
-        packed = memory.take(layer.packed_size)
-        for g in range(geometry.groups):
-            xs, gys = view(x).channels(g * inputs, inputs), view(gy).channels(g * outputs, outputs)
-            layer.backward_weights(xs, gys, packed, memory)
-            layer.unpack(packed, gw[g * outputs :].ctypes.data, memory)
+    for g in range(geometry.groups):
+        xs, gys = view(x).channels(g * inputs, inputs), view(gy).channels(g * outputs, outputs)
+        layer.backward_weights_oihw(xs, gys, gw[g * outputs :].ctypes.data, scratch())
     return gw
 
 

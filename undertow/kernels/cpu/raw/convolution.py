@@ -107,7 +107,7 @@ class Convolution:
         if self.kind == "winograd":
             top, left = 2 - self.window.top, 2 - self.window.left
             then = Epilogue(accumulate=accumulate)
-            winograd.forward(gy, w, gx, top, left, self.m, memory, then, transposed=True)
+            winograd.forward(gy, w, gx, top, left, self.m, memory, then, winograd.PACKED_OPPOSITE)
             return
         with memory.frame():
             transposed = memory.take(self.transposed_size)
@@ -122,6 +122,40 @@ class Convolution:
             direct.rows_backward_weights(x, gy, gw, self.window, memory)
         else:
             direct.backward_weights(x, gy, gw, self.window, memory)
+
+    # ---- the three passes on weights as users keep them -----------------------------------------------
+    def forward_oihw(self, x: Tensor, w: int, y: Tensor, memory: Scratch, then: Epilogue = PLAIN) -> None:
+        """`forward` with OIHW weights at w."""
+        if self.kind == "winograd":
+            win = self.window
+            winograd.forward(x, w, y, win.top, win.left, self.m, memory, then, winograd.OIHW)
+            return
+        with memory.frame():
+            packed = memory.take(self.packed_size)
+            self.pack(w, packed, memory)
+            self.forward(x, packed, y, memory, then)
+
+    def backward_data_oihw(self, gy: Tensor, w: int, gx: Tensor, memory: Scratch, *, accumulate: bool = False) -> None:
+        """`backward_data` with OIHW weights at w."""
+        if self.kind == "winograd":
+            top, left, then = 2 - self.window.top, 2 - self.window.left, Epilogue(accumulate=accumulate)
+            winograd.forward(gy, w, gx, top, left, self.m, memory, then, winograd.OIHW_OPPOSITE)
+            return
+        with memory.frame():
+            packed = memory.take(self.transposed_size)
+            self.pack_transposed(w, packed, memory)
+            self.backward_data(gy, packed, gx, memory, accumulate=accumulate)
+
+    def backward_weights_oihw(self, x: Tensor, gy: Tensor, gw: int, memory: Scratch) -> None:
+        """gw = gradient of the weights as OIHW."""
+        if self.kind == "winograd":
+            win = self.window
+            winograd.backward_weights(x, gy, gw, win.top, win.left, self.m, memory, winograd.OIHW)
+            return
+        with memory.frame():
+            packed = memory.take(self.packed_size)
+            self.backward_weights(x, gy, packed, memory)
+            self.unpack(packed, gw, memory)
 
 
 class _Tables:

@@ -14,7 +14,9 @@ from undertow.kernels.cpu.raw.tensor import Scratch, Tensor, align
 from undertow.kernels.cpu.threads import team
 from undertow.kernels.geometry import Pair
 
-_winograd = Kernels("winograd")
+_winograd, _weights = Kernels("winograd"), Kernels("winograd_weights")
+
+PACKED, PACKED_OPPOSITE, OIHW, OIHW_OPPOSITE = 0, 1, 2, 3  # forms of weights, see source/winograd_weights.py
 
 FEW = 256  # up to so many tiles, weights are transformed panel by panel and never stored as a whole
 _PAD = 320  # bytes between slabs, as in source/winograd.py
@@ -93,16 +95,16 @@ def forward(
     m: int,
     memory: Scratch,
     then: Epilogue = PLAIN,
-    *,
-    transposed: bool = False,
+    form: int = PACKED,
 ) -> None:
-    """y = conv(x, packed w), padding (top, left). With transposed, flipped weights: the gradient of the input.
+    """y = conv(x, w), padding (top, left). form: how w lies in memory.
 
-    transposed: w is packed for the opposite direction, y.c -> x.c; it is transposed and flipped on the way.
+    The gradient of the input is the convolution with transposed and flipped weights: PACKED ones that are so
+    already, or an opposite form.
     """
     grid = grid_of(x, y, top, left, m)
     run = _few_forward if grid.tiles <= FEW else _many_forward
-    run(x, w, y, top, left, m, grid, memory, then, transposed)
+    run(x, w, y, top, left, m, grid, memory, then, form)
 
 
 def _many_forward(
@@ -115,7 +117,7 @@ def _many_forward(
     grid: Grid,
     memory: Scratch,
     then: Epilogue,
-    transposed: bool,
+    form: int,
 ) -> None:
     nn, tiles, panels = (m + 2) ** 2, grid.tiles, ceil_div(y.c, 16)
     T = _block(tiles, x.c, y.c)
@@ -128,20 +130,16 @@ def _many_forward(
         u = memory.take(nn * us)
         tmp = memory.take(step * team().size)
 
-        def weights(t: int, a: int, b: int) -> None:
-            target = u + a * x.c * 64
-            if transposed:
-                _winograd.weights_forward_transposed(m, w, target, us, y.c, x.c, a, b, tmp + t * step)
-            else:
-                _winograd.weights_forward(m, w, target, us, x.c, a, b, tmp + t * step)
-
         def call(t: int, b0: int, b1: int, sums: int) -> None:
             _winograd.forward(
                 m, x.address, x.stride, x.h, x.w, top, left, u, us, y.address, y.stride, y.h, y.w, x.c, y.c,
                 grid.address, tiles, T, b0, b1, tmp + t * step, then.accumulate, then.bias, then.slope, sums, 8 * y.c,
             )  # fmt: skip
 
-        team().run(panels, weights)
+        team().run(
+            panels,
+            lambda t, a, b: _weights.forward(form, m, w, u + a * x.c * 64, us, x.c, y.c, a, b, tmp + t * step),
+        )
         over_blocks(ceil_div(tiles, T), then.sums, y.c, call)
 
 
@@ -155,7 +153,7 @@ def _few_forward(
     grid: Grid,
     memory: Scratch,
     then: Epilogue,
-    transposed: bool,
+    form: int,
 ) -> None:
     nn, tiles, panels = (m + 2) ** 2, grid.tiles, ceil_div(y.c, 16)
     own = _TMP + _BLOCK + 256 + nn * 128 + nn * (tiles * 192 + _PAD) + nn * (2 * x.c * 64 + _PAD)
@@ -167,7 +165,7 @@ def _few_forward(
 
         def call(t: int, p0: int, p1: int) -> None:
             _winograd.few_forward(
-                m, v, w, transposed, y.address, y.stride, y.h, y.w, x.c, y.c, grid.address, tiles,
+                form, m, v, w, y.address, y.stride, y.h, y.w, x.c, y.c, grid.address, tiles,
                 p0, p1, tmp + t * step, then.accumulate, then.bias, then.slope, then.sums, 8 * y.c,
             )  # fmt: skip
 
@@ -183,18 +181,20 @@ def _few_input(x: Tensor, top: int, left: int, m: int, grid: Grid, v: int, tmp: 
     )
 
 
-def backward_weights(x: Tensor, gy: Tensor, gw: int, top: int, left: int, m: int, memory: Scratch) -> None:
-    """Gradient of the packed weights."""
+def backward_weights(
+    x: Tensor, gy: Tensor, gw: int, top: int, left: int, m: int, memory: Scratch, form: int = PACKED
+) -> None:
+    """Gradient of the weights, as PACKED or OIHW."""
     grid = grid_of(x, gy, top, left, m)
     run = _few_backward_weights if grid.tiles <= FEW else _many_backward_weights
-    run(x, gy, gw, top, left, m, grid, memory)
+    run(x, gy, gw, top, left, m, grid, memory, form)
 
 
 def _few_backward_weights(
-    x: Tensor, gy: Tensor, gw: int, top: int, left: int, m: int, grid: Grid, memory: Scratch
+    x: Tensor, gy: Tensor, gw: int, top: int, left: int, m: int, grid: Grid, memory: Scratch, form: int
 ) -> None:
     nn, tiles, panels = (m + 2) ** 2, grid.tiles, ceil_div(gy.c, 16)
-    own = _TMP + nn * (2 * x.c * 64 + _PAD)
+    own = _TMP + _BLOCK + nn * (2 * x.c * 64 + _PAD)
     step = align(max(own, _TMP + nn * 4 * (max(x.c, gy.c) + 32)))
     with memory.frame():
         v = memory.take(nn * (tiles * _row(x.c) + _PAD))
@@ -209,12 +209,12 @@ def _few_backward_weights(
         )
         over_panels(
             panels,
-            lambda t, a, b: _winograd.few_backward_weights(m, v, d, gw, x.c, gy.c, tiles, a, b, tmp + t * step),
+            lambda t, a, b: _winograd.few_backward_weights(form, m, v, d, gw, x.c, gy.c, tiles, a, b, tmp + t * step),
         )
 
 
 def _many_backward_weights(
-    x: Tensor, gy: Tensor, gw: int, top: int, left: int, m: int, grid: Grid, memory: Scratch
+    x: Tensor, gy: Tensor, gw: int, top: int, left: int, m: int, grid: Grid, memory: Scratch, form: int
 ) -> None:
     nn, tiles, panels = (m + 2) ** 2, grid.tiles, ceil_div(gy.c, 16)
     T = _block(tiles, x.c, gy.c)
@@ -222,7 +222,7 @@ def _many_backward_weights(
     us = panels * x.c * 64 + _PAD
     size = nn * us
     slices = min(blocks, 4 if size <= 1 << 21 else 2 if size <= 1 << 23 else 1)
-    step = align(_TMP + nn * 4 * (max(x.c, gy.c) + 32) + nn * (T * (_row(x.c) + panels * 64) + 2 * _PAD))
+    step = align(_TMP + _BLOCK + nn * 4 * (max(x.c, gy.c) + 32) + nn * (T * (_row(x.c) + panels * 64) + 2 * _PAD))
     with memory.frame():
         u = memory.take(size * slices)
         tmp = memory.take(step * team().size)
@@ -237,5 +237,5 @@ def _many_backward_weights(
         packing.add_parts(u, u + size, size, slices - 1, size // 4)
         team().run(
             panels,
-            lambda t, a, b: _winograd.weights_backward(m, u + a * x.c * 64, us, gw, x.c, a, b, tmp + t * step),
+            lambda t, a, b: _weights.backward(form, m, u + a * x.c * 64, us, gw, x.c, gy.c, a, b, tmp + t * step),
         )

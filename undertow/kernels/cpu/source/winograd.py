@@ -16,8 +16,6 @@ would share one set of the cache:
 
 from __future__ import annotations
 
-import numpy as np
-
 from undertow.kernels.cpu.source.compiler import inline, kernel
 from undertow.kernels.cpu.source.direct import add_sums
 from undertow.kernels.cpu.source.micro import nn, tn
@@ -26,34 +24,21 @@ from undertow.kernels.cpu.source.simd import (
     VBYTES,
     fma,
     load,
-    load_float,
     load_int,
     load_part,
     splat,
     store,
-    store_float,
     store_part,
-    transpose8,
     where_greater,
     zero,
 )
-from undertow.kernels.cpu.source.winograd_tiles import (
-    grad2,
-    grad4,
-    input2,
-    input4,
-    output2,
-    output4,
-    weights2,
-    weights4,
-    weights_back2,
-    weights_back4,
-)
+from undertow.kernels.cpu.source.winograd_tiles import grad2, grad4, input2, input4, output2, output4
+from undertow.kernels.cpu.source.winograd_weights import BLOCK, TMP
+from undertow.kernels.cpu.source.winograd_weights import backward as weights_backward
+from undertow.kernels.cpu.source.winograd_weights import forward as weights_forward
 
 KC = 256  # rows of B per pass: two panels are 32 KB
 PAD = 320  # bytes between slabs
-TMP = 36 * VBYTES  # bytes of the transforms' scratch
-BLOCK = 18 * 1024  # bytes of a 16 x 32 block of weights, all taps
 
 
 @inline
@@ -61,71 +46,6 @@ def _row(C):
     """Bytes between the tiles of V and M: whole panels and, from 128 channels on, a cache line."""
     row = (C + 15) // 16 * 64
     return row + 64 if row >= 512 else row
-
-
-@kernel
-def weights_forward(m, w, U, us, Ci, p0, p1, tmp):
-    """U = G w G^T for the panels p0..p1 of w; U begins with panel p0."""
-    tap = Ci * 64
-    for p in range(p0, p1):
-        for c in range(0, tap, VBYTES):
-            if m == 4:
-                weights4(w + p * 9 * tap + c, tap, U + (p - p0) * tap + c, us, tmp)
-            else:
-                weights2(w + p * 9 * tap + c, tap, U + (p - p0) * tap + c, us, tmp)
-
-
-@kernel
-def weights_forward_transposed(m, w, U, us, Ci, Co, q0, q1, tmp):
-    """U for the gradient of the input, from weights packed for `forward`: transposed, taps flipped.
-
-    Panels q0..q1 of input channels; U begins with panel q0 and has Co rows per panel. tmp: TMP bytes, then BLOCK.
-    """
-    block = tmp + TMP
-    for p in range(q0, q1, 2):  # two panels: weights are read in runs of 2 KB
-        last = min(p + 2, q1)
-        for o in range(0, Co, 16):
-            for t in range(9):
-                source = w + (o // 16 * 9 + 8 - t) * Ci * 64
-                for q in range(p, last):
-                    _transpose16(source + q * 1024, min(16, Ci - 16 * q), block + ((q - p) * 9 + t) * 1024)
-            for q in range(p, last):
-                for r in range(min(16, Co - o)):
-                    source = block + (q - p) * 9 * 1024 + r * 64
-                    u = U + ((q - q0) * Co + o + r) * 64
-                    for c in range(0, 64, VBYTES):
-                        if m == 4:
-                            weights4(source + c, 1024, u + c, us, tmp)
-                        else:
-                            weights2(source + c, 1024, u + c, us, tmp)
-
-
-@inline
-def _transpose16(source, rows, target):
-    """`rows` rows of 16 floats to 16 rows of 16, zeros behind the rows that are there."""
-    if rows == 16:
-        for a in range(0, 16, 8):
-            for b in range(0, 16, 8):
-                transpose8(source + a * 64 + 4 * b, 64, target + b * 64 + 4 * a, 64)
-        return
-    for b in range(16):
-        for a in range(16):
-            value = np.float32(0)
-            if a < rows:
-                value = load_float(source + a * 64 + 4 * b)
-            store_float(target + b * 64 + 4 * a, value)
-
-
-@kernel
-def weights_backward(m, dU, us, dW, Ci, p0, p1, tmp):
-    """dW = G^T dU G for the panels p0..p1 of dW; dU begins with panel p0."""
-    tap = Ci * 64
-    for p in range(p0, p1):
-        for c in range(0, tap, VBYTES):
-            if m == 4:
-                weights_back4(dU + (p - p0) * tap + c, us, dW + p * 9 * tap + c, tap, tmp)
-            else:
-                weights_back2(dU + (p - p0) * tap + c, us, dW + p * 9 * tap + c, tap, tmp)
 
 
 @inline
@@ -372,9 +292,9 @@ def few_input(m, x, xs, H, W, pt, pl, C, grid, tiles, t0, t1, V, tmp):
 
 @kernel(floats=("slope",))
 def few_forward(
-    m, V, w, transposed, y, ys, Ho, Wo, Ci, Co, grid, tiles, p0, p1, tmp, acc, bias, slope, sums, sq
+    form, m, V, w, y, ys, Ho, Wo, Ci, Co, grid, tiles, p0, p1, tmp, acc, bias, slope, sums, sq
 ):  # fmt: skip
-    """Output panels p0..p1, from V of all tiles. transposed: w is packed for the other direction, Co -> Ci."""
+    """Output panels p0..p1, from V of all tiles. form: of the weights, see winograd_weights.py."""
     n = m + 2
     lda = _row(Ci)
     ldm, us = 128 + 64, 2 * Ci * 64 + PAD
@@ -386,10 +306,7 @@ def few_forward(
     for p in range(p0, p1, 2):
         both = min(2, p1 - p)
         cols = 16 * both
-        if transposed:
-            weights_forward_transposed(m, w, U, us, Co, Ci, p, p + both, tmp)
-        else:
-            weights_forward(m, w, U, us, Ci, p, p + both, tmp)
+        weights_forward(form, m, w, U, us, Ci, Co, p, p + both, tmp)
         for e in range(n * n):
             for k in range(0, Ci, KC):
                 A, B = V + e * sv + 4 * k, U + e * us + k * 64
@@ -409,18 +326,18 @@ def few_gradient(m, dy, ds, H, W, C, grid, tiles, t0, t1, D, tmp):
 
 
 @kernel
-def few_backward_weights(m, V, D, dW, Ci, Co, tiles, p0, p1, tmp):
-    """dW panels p0..p1 from V and D of all tiles."""
+def few_backward_weights(form, m, V, D, dW, Ci, Co, tiles, p0, p1, tmp):
+    """dW panels p0..p1, as form says, from V and D of all tiles."""
     n = m + 2
     lda, us = _row(Ci), 2 * Ci * 64 + PAD
     sv, sm = tiles * lda + PAD, (Co + 15) // 16 * tiles * 64 + PAD
-    dU = tmp + TMP
+    dU = tmp + TMP + BLOCK
     for p in range(p0, p1, 2):
         both = min(2, p1 - p)
         for e in range(n * n):
             B = D + e * sm + p * tiles * 64
             tn(Ci, V + e * sv, 0, lda, tiles, B, 64, tiles * 64, dU + e * us, Ci * 64, 16 * both, 0)
-        weights_backward(m, dU, us, dW, Ci, p, p + both, tmp)
+        weights_backward(form, m, dU, us, dW, Ci, Co, p, p + both, tmp)
 
 
 @kernel
