@@ -286,8 +286,12 @@ def test_truth_of_an_unknown_class_is_told(rng: np.random.Generator) -> None:
         build(DETECTOR).train_datum(rng.uniform(0, 1, (2, 3, 8, 8)), truth)
 
 
-def test_every_section_type_is_built() -> None:
-    assert set(LAYERS) == {kind.name for kind in SECTIONS.values()} - {"net"}
+def test_every_section_type_of_2018_is_built() -> None:
+    names = (
+        "convolutional deconvolutional connected local maxpool avgpool shortcut route upsample reorg activation batchnorm "
+        "normalization l2norm dropout crop softmax logistic cost detection region yolo iseg rnn gru lstm crnn"
+    )
+    assert set(names.split()) <= set(LAYERS) <= {kind.name for kind in SECTIONS.values()} - {"net"}
 
 
 def test_dialects_by_name() -> None:

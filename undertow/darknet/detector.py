@@ -12,7 +12,7 @@ from undertow.darknet.boxes import Candidates, Detection
 from undertow.darknet.network import Network
 from undertow.darknet.nms import do_nms_sort
 from undertow.data.images import load_image
-from undertow.data.resize import Picture, letterbox_image, stretch_image
+from undertow.data.resize import Picture, letterbox_image, resize_image, stretch_image
 from undertow.errors import ShapeError
 
 Image = str | os.PathLike[str] | NDArray[np.generic]
@@ -45,9 +45,13 @@ def find_candidates(net: Network, picture: Picture, threshold: float, nms: float
 
 
 def fit_picture(net: Network, picture: Picture) -> Picture:
-    """The picture in the size of the network's input, with grey bars or stretched as its dialect says."""
-    fit = letterbox_image if net.dialect.letterbox else stretch_image
-    return fit(picture, net.w, net.h)
+    """The picture in the size of the network's input, with grey bars or stretched as its dialect says.
+
+    For nets of YOLOv1 the 2018 program stretches by its `resize_image`, the fork by the rule of OpenCV.
+    """
+    if net.letterbox:
+        return letterbox_image(picture, net.w, net.h)
+    return (resize_image if net.dialect.letterbox else stretch_image)(picture, net.w, net.h)
 
 
 def as_picture(image: Image, channels: int = 3) -> Picture:

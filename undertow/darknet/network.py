@@ -222,6 +222,11 @@ class Network:
         return np.zeros(max((shape.workspace for shape in self.shapes), default=0) // 4, np.float32)
 
     @property
+    def letterbox(self) -> bool:
+        """Whether pictures are fitted in with grey bars; nets of YOLOv1 take them stretched."""
+        return self.dialect.letterbox and not any(layer.type == "detection" for layer in self.layers)
+
+    @property
     def batch_number(self) -> int:
         """How many updates the samples seen so far make (get_current_batch)."""
         return self.seen // (self.batch * self.subdivisions)
@@ -273,7 +278,7 @@ class Network:
             image_size,
             threshold,
             relative=relative,
-            letterbox=self.dialect.letterbox,
+            letterbox=self.letterbox,
             index=index,
         )
 

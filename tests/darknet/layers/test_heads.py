@@ -10,8 +10,10 @@ import pytest
 
 from tests.darknet.layers.small import Section, build, check_network, conv, net, samples
 from undertow.darknet.boxes import box_iou
+from undertow.darknet.detector import detect, fit_picture
 from undertow.darknet.dialect import DARKNET_CPU, DARKNET_GPU
 from undertow.darknet.network import Network
+from undertow.data.resize import resize_image
 from undertow.errors import FormatError, UndertowError
 
 TREE = "animal -1\nvehicle -1\ncat 0\ndog 0\nbird 0\ncar 1\ntruck 1\n"
@@ -255,3 +257,17 @@ def test_boxes_of_detection_are_relative_when_asked() -> None:
     relative, pixels = (network.candidates((60, 50), 0.1, relative=r) for r in (True, False))
     assert np.allclose(relative.boxes * [60, 50, 60, 50], pixels.boxes, rtol=1e-5)
     assert len(relative) == 8
+
+
+def test_pictures_for_yolov1_are_stretched() -> None:
+    network = build(detection(sqrt=1), dtype=np.float32)
+    assert not network.letterbox
+    assert build(region()).letterbox
+    picture = np.random.default_rng(2).random((3, 20, 60), np.float32)
+    fitted = fit_picture(network, picture)
+    assert fitted.shape == (3, 5, 6)
+    assert np.array_equal(fitted, resize_image(picture, 6, 5))
+    network.layers[1].biases[...] = 1
+    for found in detect(network, picture, 0.2, 0.4):
+        assert found.image_size == (60, 20)
+        assert 0 <= found.box.x <= 2
