@@ -288,8 +288,8 @@ def test_truth_of_an_unknown_class_is_told(rng: np.random.Generator) -> None:
 
 def test_every_section_type_of_2018_is_built() -> None:
     names = (
-        "convolutional deconvolutional connected local maxpool avgpool shortcut route upsample reorg activation batchnorm "
-        "normalization l2norm dropout crop softmax logistic cost detection region yolo iseg rnn gru lstm crnn"
+        "convolutional deconvolutional connected local maxpool avgpool shortcut route upsample reorg activation "
+        "batchnorm normalization l2norm dropout crop softmax logistic cost detection region yolo iseg rnn gru lstm crnn"
     )
     assert set(names.split()) <= set(LAYERS) <= {kind.name for kind in SECTIONS.values()} - {"net"}
 
