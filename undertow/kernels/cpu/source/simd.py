@@ -192,6 +192,19 @@ def store_int(typingctx, p, v):
     return types.void(p, types.int64), codegen
 
 
+@intrinsic
+def prefetch(typingctx, p):
+    """Ask for the cache line at p; harmless for any address."""
+
+    def codegen(context, builder, sig, args):
+        kind = ir.FunctionType(ir.VoidType(), [VECTOR.as_pointer(), I32, I32, I32])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [pointer(builder, args[0]), *(ir.Constant(I32, n) for n in (0, 3, 1))])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), codegen
+
+
 # ---- values -----------------------------------------------------------------------------------------
 @intrinsic
 def splat(typingctx, s):

@@ -15,11 +15,12 @@ from __future__ import annotations
 import numpy as np
 
 from undertow.kernels.cpu.source.compiler import inline, kernel
-from undertow.kernels.cpu.source.simd import VBYTES, load_float, store_float, transpose8
+from undertow.kernels.cpu.source.simd import VBYTES, load_float, prefetch, store_float, transpose8
 from undertow.kernels.cpu.source.winograd_tiles import weights2, weights4, weights_back2, weights_back4
 
 PACKED, PACKED_OPPOSITE, OIHW, OIHW_OPPOSITE = 0, 1, 2, 3
 TMP = 36 * VBYTES  # bytes of the transforms' scratch
+AHEAD = 4  # output channels fetched before their use
 BLOCK = 18 * 1024  # bytes of a 16 x 32 block of weights, all taps
 
 
@@ -93,6 +94,9 @@ def from_oihw_opposite(m, w, U, us, Ci, Co, q0, q1, tmp):
     """U of the panels q0..q1 of input channels, flipped."""
     block = tmp + TMP
     for o in range(Co):
+        ahead = w + ((o + AHEAD) * Ci + 16 * q0) * 36
+        for line in range(0, (q1 - q0) * 576, 64):  # rows are pages apart: the processor does not foresee them
+            prefetch(ahead + line)
         for q in range(q0, q1):
             source = w + (o * Ci + 16 * q) * 36
             _transpose(source, 36, min(16, Ci - 16 * q), 9, block + 512, -64)
