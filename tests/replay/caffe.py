@@ -70,19 +70,30 @@ def case_folders(folder: Path) -> list[Path]:
     """Folders with a recorded case, in order."""
     if any(folder.glob("*.prototxt")) or (folder / "trace.npz").is_file():
         return [folder]
-    return sorted(path for path in folder.iterdir() if path.is_dir() and any(path.rglob("*.prototxt")))
+    return sorted(path for path in folder.iterdir() if path.is_dir() and _is_case(path))
+
+
+def _is_case(folder: Path) -> bool:
+    return any(folder.rglob("*.prototxt")) or (folder / "trace.npz").is_file()
 
 
 def replay(folder: Path) -> Comparison | None:
     """Replay one case folder; None for a kind of case that has no replay yet."""
     folder = folder.resolve()
-    kind = kind_of(folder)
+    kind = caffe_data_kind(folder) or kind_of(folder)
     if kind is None:
         return None
     result = Closeness(atol=ATOL_LARGE_BATCH if (_group_folder(folder) / "images.npz").is_file() else ATOL)
     with contextlib.chdir(folder):
         kind(folder, result)
     return result
+
+
+def caffe_data_kind(folder: Path) -> Callable[[Path, Closeness], None] | None:
+    """The same for cases of data, which have a file of their own."""
+    from tests.replay import caffe_data
+
+    return caffe_data.kind_of(folder)
 
 
 def kind_of(folder: Path) -> Callable[[Path, Closeness], None] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from undertow.caffe import (
+    layers_data,
     layers_dense,
     layers_input,
     layers_loss,
@@ -51,6 +52,7 @@ LAYER_TYPES: dict[str, LayerType] = {
     "ContrastiveLoss": LayerType(layers_loss.ContrastiveLoss, "contrastive_loss_param", (3, 3)),
     "Convolution": LayerType(layers_window.Convolution, "convolution_param", (1, MANY), (1, MANY)),
     "Crop": LayerType(layers_shape.Crop, "crop_param", (2, 2)),
+    "Data": LayerType(layers_data.Data, "data_param", (0, 0), (1, 2)),
     "Deconvolution": LayerType(layers_window.Deconvolution, "convolution_param", (1, MANY), (1, MANY)),
     "Dropout": LayerType(layers_neuron.Dropout, "dropout_param"),
     "DummyData": LayerType(layers_input.DummyData, "dummy_data_param", (0, 0), (1, MANY)),
@@ -61,7 +63,10 @@ LAYER_TYPES: dict[str, LayerType] = {
     "Exp": LayerType(layers_neuron.Exp, "exp_param"),
     "Filter": LayerType(layers_shape.Filter, "", (2, MANY), (1, MANY)),
     "Flatten": LayerType(layers_shape.Flatten, "flatten_param"),
+    "HDF5Data": LayerType(layers_data.HDF5Data, "hdf5_data_param", (0, 0), (1, MANY)),
+    "HDF5Output": LayerType(layers_data.HDF5Output, "hdf5_output_param", (2, 2), (0, 0)),
     "HingeLoss": LayerType(layers_loss.HingeLoss, "hinge_loss_param", (2, 2)),
+    "ImageData": LayerType(layers_data.ImageData, "image_data_param", (0, 0), (2, 2)),
     "Im2col": LayerType(layers_window.Im2col, "convolution_param"),
     "InfogainLoss": LayerType(layers_loss.InfogainLoss, "infogain_loss_param", (2, 3), (1, 2)),
     "InnerProduct": LayerType(layers_dense.InnerProduct, "inner_product_param"),
@@ -95,6 +100,7 @@ LAYER_TYPES: dict[str, LayerType] = {
     "TanH": LayerType(layers_neuron.TanH),
     "Threshold": LayerType(layers_neuron.Threshold, "threshold_param"),
     "Tile": LayerType(layers_shape.Tile, "tile_param"),
+    "WindowData": LayerType(layers_data.WindowData, "window_data_param", (0, 0), (2, 2)),
 }
 
 

@@ -1,0 +1,242 @@
+"""Databases of records, as Data layers read them and Caffe's tools write them: LMDB and LevelDB."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from undertow.caffe.data.lmdb_file import LmdbFile
+from undertow.errors import FormatError, MissingPackage
+
+PathLike = str | os.PathLike[str]
+Put = Callable[[bytes, bytes], None]
+
+BACKENDS = ("LMDB", "LEVELDB")
+PER_TRANSACTION = 1000
+_FIRST_MAP_SIZE = 10 * 1024 * 1024
+
+
+class Database(Protocol):
+    """Records in the order of their keys.
+
+    records(first): keys and values from the first key that is not below `first`; values are good until the next one.
+    path: for messages.
+    """
+
+    @property
+    def path(self) -> PathLike: ...
+
+    def records(self, first: bytes = b"") -> Iterator[tuple[bytes, memoryview]]: ...
+
+
+class LevelDb:
+    """One LevelDB database, through the package plyvel; opening it tidies its log, as in Caffe.
+
+    LevelDB lets one process at a time open a database, and that only once; within a process all readers share it.
+    """
+
+    def __init__(self, source: PathLike) -> None:
+        self.path = source
+        if not (Path(source) / "CURRENT").is_file():
+            raise FormatError(
+                "this is no LevelDB database (a folder with a file CURRENT)",
+                file=source,
+                remedy="name the database and its backend as they were made: LMDB or LEVELDB",
+            )
+        self._handle = _leveldb_handle(source)
+
+    def records(self, first: bytes = b"") -> Iterator[tuple[bytes, memoryview]]:
+        plyvel = _plyvel()
+        try:
+            with self._handle.database.raw_iterator(verify_checksums=True) as cursor:
+                cursor.seek(first) if first else cursor.seek_to_first()
+                while cursor.valid():
+                    yield cursor.key(), memoryview(cursor.value())
+                    cursor.next()
+        except plyvel.Error as problem:
+            raise _damaged_leveldb(self.path, problem) from problem
+
+
+class _Handle:
+    """An open LevelDB, closed when its last reader is gone."""
+
+    def __init__(self, database: Any) -> None:
+        self.database = database
+
+    def __del__(self) -> None:
+        self.database.close()
+
+
+_open_handles: dict[str, Any] = {}
+
+
+def _leveldb_handle(source: PathLike) -> _Handle:
+    import weakref
+
+    plyvel = _plyvel()
+    name = os.path.realpath(source)
+    known = _open_handles.get(name)
+    handle = known() if known is not None else None
+    if handle is None:
+        try:
+            database = plyvel.DB(os.fspath(source), create_if_missing=False, paranoid_checks=True, max_open_files=100)
+        except (plyvel.Error, OSError) as problem:
+            raise _damaged_leveldb(source, problem) from problem
+        handle = _Handle(database)
+        _open_handles[name] = weakref.ref(handle)
+    return handle
+
+
+def _plyvel() -> Any:
+    try:
+        import plyvel
+    except ImportError:
+        raise MissingPackage("plyvel", "leveldb", "a LevelDB database") from None
+    return plyvel
+
+
+def _damaged_leveldb(source: PathLike, problem: BaseException) -> FormatError:
+    text = str(problem)
+    locked = "lock" in text.lower()
+    return FormatError(
+        f"cannot be read as LevelDB: {text}",
+        file=source,
+        remedy="close the other program that has it open, or make the folder writable" if locked else
+        "make the database again, or convert it to LMDB",
+    )  # fmt: skip
+
+
+def open_database(source: PathLike, backend: str = "LMDB") -> Database:
+    """Open a database to read. backend: "LMDB" or "LEVELDB", in any case.
+
+    Raises FormatError where it is missing or damaged, MissingPackage for LevelDB without plyvel.
+    """
+    check_backend(backend)
+    if not Path(source).exists():
+        raise FormatError("there is no such database", file=source, remedy="check the path (it is a folder)")
+    return LmdbFile(source) if backend.upper() == "LMDB" else LevelDb(source)
+
+
+def check_backend(backend: str) -> None:
+    """Raises FormatError for a backend that does not exist."""
+    if backend.upper() not in BACKENDS:
+        raise FormatError(f"there is no backend '{backend}'", remedy="use lmdb or leveldb")
+
+
+# --- writing ----------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def new_database(path: PathLike, backend: str = "LMDB") -> Iterator[Put]:
+    """A function `put(key, value)` that fills a new database, which appears under its name when the block ends well.
+
+    It is built in a folder beside and renamed, so that no half of one is ever found. Raises FormatError when something
+    of that name exists already, as Caffe's tools do.
+    """
+    check_backend(backend)
+    target = Path(path)
+    if target.exists() or target.is_symlink():
+        raise FormatError("exists already; databases are not added to", file=path, remedy="remove it or choose a name")
+    if not target.absolute().parent.is_dir():
+        raise FormatError("the folder for the database does not exist", file=path, remedy="make the folder first")
+    beside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.absolute().parent))
+    try:
+        with _lmdb_writer(beside) if backend.upper() == "LMDB" else _leveldb_writer(beside) as put:
+            yield put
+        _publish(beside, target)
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
+
+
+def _publish(beside: Path, target: Path) -> None:
+    for item in beside.iterdir():
+        _sync(item)
+    beside.chmod(0o777 & ~_mask())
+    _sync(beside)
+    beside.rename(target)
+    _sync(target.absolute().parent)
+
+
+def _mask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _sync(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _lmdb_writer(folder: Path) -> Iterator[Put]:
+    try:
+        import lmdb
+    except ImportError:
+        raise MissingPackage("lmdb", "caffe", "writing an LMDB database") from None
+    environment = lmdb.open(os.fspath(folder), map_size=_FIRST_MAP_SIZE, lock=False, sync=False)
+    waiting: list[tuple[bytes, bytes]] = []
+
+    def commit() -> None:
+        """Write what waits; the map doubles until it fits, as in Caffe."""
+        while True:
+            try:
+                with environment.begin(write=True) as transaction:
+                    for key, value in waiting:
+                        transaction.put(key, value)
+                break
+            except lmdb.MapFullError:
+                environment.set_mapsize(environment.info()["map_size"] * 2)
+        waiting.clear()
+
+    def put(key: bytes, value: bytes) -> None:
+        if not 0 < len(key) <= environment.max_key_size():
+            raise FormatError(
+                f"a key of {len(key)} bytes ('{key[:40].decode(errors='replace')}...'): LMDB takes at most "
+                f"{environment.max_key_size()}",
+                remedy="shorten the paths in the list, and put the common part into the root folder",
+            )
+        waiting.append((key, value))
+        if len(waiting) >= PER_TRANSACTION:
+            commit()
+
+    try:
+        yield put
+        commit()
+        environment.sync(True)
+    finally:
+        environment.close()
+
+
+@contextlib.contextmanager
+def _leveldb_writer(folder: Path) -> Iterator[Put]:
+    plyvel = _plyvel()
+    database = plyvel.DB(
+        os.fspath(folder), create_if_missing=True, block_size=65536, write_buffer_size=64 * 1024 * 1024
+    )
+    batch = database.write_batch()
+    waiting = 0
+
+    def put(key: bytes, value: bytes) -> None:
+        nonlocal batch, waiting
+        batch.put(key, value)
+        waiting += 1
+        if waiting >= PER_TRANSACTION:
+            batch.write()
+            batch, waiting = database.write_batch(), 0
+
+    try:
+        yield put
+        batch.write()
+    finally:
+        database.close()

@@ -1,0 +1,46 @@
+"""Lists of pictures with labels: `path label` in every line, as ImageData and convert_imageset read them."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from typing import NamedTuple
+
+from undertow.caffe.data.feed import PathLike, read_lines
+from undertow.errors import FormatError, UndertowWarning
+
+_NUMBER = re.compile(r"\s*([+-]?[0-9]+)")
+
+
+class Line(NamedTuple):
+    """path: as it is written. label: a whole number. number: of the line, from 1."""
+
+    path: str
+    label: int
+    number: int
+
+
+def read_image_list(path: PathLike) -> list[Line]:
+    """The pictures of a list. A line is split at its last space, so that paths may hold spaces.
+
+    Blank lines are left out and labels that are no number become 0, each with an UndertowWarning for the first one.
+    Raises FormatError with the line for labels beyond 32 bits, and for lists without a picture.
+    """
+    found, blank, unlabelled = [], 0, 0
+    for number, line in enumerate(read_lines(path), 1):
+        line = line.removesuffix("\r")
+        if not line.strip():
+            blank = blank or number
+            continue
+        name, space, label = line.rpartition(" ")
+        match = _NUMBER.match(label)
+        if match is None or not space:
+            unlabelled = unlabelled or number
+        value = int(match[1]) if match else 0
+        if not -(2**31) <= value < 2**31:
+            raise FormatError(f"the label {value} does not fit 32 bits", file=path, line=number)
+        found.append(Line(name if space else line, value, number))
+    for number, text in ((blank, "blank lines are left out"), (unlabelled, "a line without a label; it is taken as 0")):
+        if number:
+            warnings.warn(UndertowWarning(f"{path}:{number}: {text}"), stacklevel=2)
+    return found

@@ -1,0 +1,190 @@
+"""Caffe's tools around databases: convert_imageset, compute_image_mean, convert_mnist_data."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from undertow.caffe.data.database import check_backend, new_database, open_database
+from undertow.caffe.data.datum import datum_from_pixels, datum_pixels, encoded_datum, parse_datum
+from undertow.caffe.data.imagelist import Line, read_image_list
+from undertow.caffe.data.mean import write_mean
+from undertow.caffe.data.pictures import encode_picture, read_file, read_picture, resize_picture
+from undertow.caffe.proto.message import Message
+from undertow.data.mnist import read_idx
+from undertow.errors import FormatError, ShapeError, UndertowWarning
+
+Array = np.ndarray[Any, Any]
+PathLike = str | os.PathLike[str]
+Tick = Callable[[int, int], None]
+
+
+def _no_tick(done: int, total: int) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class ConvertOptions:
+    """The flags of convert_imageset, under their names there.
+
+    resize_height, resize_width: size of the stored pictures, both or none. encoded: store files instead of pixels;
+    encode_type: as what ("png", "jpg", ...), otherwise told from each file's name. check_size: refuse pictures that
+    differ in size. seed: of shuffle.
+    """
+
+    gray: bool = False
+    shuffle: bool = False
+    backend: str = "lmdb"
+    resize_width: int = 0
+    resize_height: int = 0
+    check_size: bool = False
+    encoded: bool = False
+    encode_type: str = ""
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Converted:
+    """stored: records in the new database. skipped: pictures that could not be read."""
+
+    stored: int
+    skipped: int
+
+
+def convert_imageset(
+    root_folder: str, list_file: PathLike, database: PathLike, options: ConvertOptions | None = None,
+    *, tick: Tick = _no_tick,
+) -> Converted:  # fmt: skip
+    """Put the pictures of a list into a new database, as Caffe's program of this name does.
+
+    root_folder is put before each path as it is. The keys are the number in the (shuffled) list with eight digits, an
+    underscore and the path. Pictures that cannot be read are left out, each with an UndertowWarning.
+    tick: called with the pictures done and their number.
+    Raises FormatError for a list that cannot be read, ShapeError with check_size; then there is no database.
+    """
+    o = options or ConvertOptions()
+    check_backend(o.backend)
+    lines = read_image_list(list_file)
+    if o.shuffle:
+        lines = [lines[i] for i in np.random.default_rng(o.seed).permutation(len(lines))]
+    stored = skipped = size = 0
+    with new_database(database, o.backend) as put:
+        for number, line in enumerate(lines):
+            try:
+                datum = _picture_datum(root_folder + line.path, line.label, o)
+            except FormatError as error:
+                skipped += 1
+                warnings.warn(UndertowWarning(f"left out: {error}"), stacklevel=2)
+                continue
+            if o.check_size and not datum.encoded:
+                size = size or len(datum.data)
+                if len(datum.data) != size:
+                    raise ShapeError(
+                        f"{line.path}: {len(datum.data)} values, the first picture has {size}", file=list_file,
+                        line=line.number, remedy="give resize_height and resize_width",
+                    )  # fmt: skip
+            put(_key(number, line), datum.to_bytes())
+            stored += 1
+            tick(number + 1, len(lines))
+        if not stored:
+            raise FormatError("none of the pictures could be read", file=list_file, remedy="check the root folder")
+    return Converted(stored, skipped)
+
+
+def _key(number: int, line: Line) -> bytes:
+    return f"{number:08d}_{line.path}".encode("utf-8", "surrogateescape")
+
+
+def _picture_datum(path: str, label: int, o: ConvertOptions) -> Message:
+    """One picture as a record; files that already are what is asked for are taken as they are."""
+    encoding = o.encode_type or (_suffix(path) if o.encoded else "")
+    height, width = max(0, o.resize_height), max(0, o.resize_width)
+    picture = read_picture(path, not o.gray)
+    if encoding and not height and not width and _same_encoding(path, encoding):
+        return encoded_datum(read_file(path), label)
+    if height and width:
+        picture = resize_picture(picture, height, width)
+    if encoding:
+        return encoded_datum(encode_picture(picture, encoding), label)
+    datum = datum_from_pixels(picture, label)
+    datum.encoded = False  # the original says so in every record
+    return datum
+
+
+def _suffix(path: str) -> str:
+    _, dot, suffix = path.rpartition(".")
+    if not dot:
+        raise FormatError("the name does not tell the encoding", file=path, remedy="give encode_type")
+    return suffix.lower()
+
+
+def _same_encoding(path: str, encoding: str) -> bool:
+    suffix, wanted = path.rpartition(".")[2].lower(), encoding.lower()
+    return suffix == wanted or (wanted == "jpg" and suffix == "jpeg")
+
+
+def compute_image_mean(
+    database: PathLike, output: PathLike | None = None, *, backend: str = "lmdb", tick: Tick = _no_tick
+) -> tuple[Array, int]:
+    """The mean picture of a database, float32 (channels, height, width), and the number of records.
+
+    Sums are kept in float32 like the original's, so that the file is the same. output: where to write it.
+    Raises FormatError for records that cannot be read, ShapeError for pictures of different sizes.
+    """
+    total: Array | None = None
+    count = 0
+    for count, (key, pixels) in enumerate(_pictures(database, backend), 1):
+        if total is None:
+            total = np.zeros(pixels.shape, np.float32)
+        if pixels.shape != total.shape:
+            raise ShapeError(
+                f"record '{key.decode(errors='replace')}' has shape {pixels.shape}, the first {total.shape}",
+                file=database, remedy="make the database with resize_height and resize_width",
+            )  # fmt: skip
+        total += pixels
+        tick(count, 0)
+    if total is None:
+        raise FormatError("the database holds no record", file=database)
+    mean = total / np.float32(count)
+    if output is not None:
+        write_mean(mean, output)
+    return mean, count
+
+
+def _pictures(database: PathLike, backend: str) -> Iterator[tuple[bytes, Array]]:
+    for key, value in open_database(database, backend).records():
+        yield key, datum_pixels(parse_datum(value, key=key, file=database), key=key, file=database)
+
+
+def convert_mnist(
+    images: PathLike, labels: PathLike, database: PathLike, *, backend: str = "lmdb", tick: Tick = _no_tick
+) -> int:
+    """Put MNIST's two files (plain or gzipped) into a new database; the number of records.
+
+    Keys are the numbers with eight digits, as Caffe's convert_mnist_data makes them. Raises FormatError.
+    """
+    check_backend(backend)
+    pictures, numbers = read_idx(images), read_idx(labels)
+    if pictures.ndim != 3 or pictures.dtype != np.uint8:
+        raise FormatError(
+            f"pictures should be bytes with three axes, not {pictures.dtype} {pictures.shape}", file=images
+        )
+    if numbers.ndim != 1 or numbers.dtype != np.uint8:
+        raise FormatError(f"labels are bytes with one axis, not {numbers.dtype} {numbers.shape}", file=labels)
+    if len(pictures) != len(numbers):
+        raise FormatError(f"{len(pictures)} pictures, but {len(numbers)} labels", file=labels)
+    with new_database(database, backend) as put:
+        for number, (picture, label) in enumerate(zip(pictures, numbers, strict=True)):
+            put(b"%08d" % number, datum_from_pixels(picture[None], int(label)).to_bytes())
+            tick(number + 1, len(pictures))
+    return len(pictures)
+
+
+def channel_means(mean: Array) -> Sequence[float]:
+    """The mean of each channel of a mean picture."""
+    return [float(channel.mean(dtype=np.float64)) for channel in mean]
