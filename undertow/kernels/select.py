@@ -192,6 +192,16 @@ def log_softmax_backward(gy: Array, y: Array, axis: int = 1) -> Array:
     return _run("log_softmax_backward", gy, y, axis)
 
 
+def darknet_accumulate(updates: Array, gradient: Array, factor: float = 1.0) -> None:
+    """`reference.darknet_accumulate`, in place."""
+    _run("darknet_accumulate", updates, gradient, factor)
+
+
+def darknet_update(values: Array, updates: Array, decay: float, rate: float, momentum: float) -> None:
+    """`reference.darknet_update`, in place."""
+    _run("darknet_update", values, updates, decay, rate, momentum)
+
+
 def set_threads(count: int | None) -> None:
     """Let the compiled kernels use this many threads in the whole process; None: all processors.
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from undertow.core import Parameter
 from undertow.errors import ShapeError, UndertowError
+from undertow.kernels import select
 from undertow.optimizers.rules import adam, darknet_update
 
 
@@ -50,7 +51,7 @@ class DarknetSGD:
         for name, entry in self.entries.items():
             gradient = entry.parameter.grad
             if gradient is not None:
-                self.updates[name] -= gradient if factor == 1.0 else factor * gradient
+                select.darknet_accumulate(self.updates[name], gradient, factor)
                 if clear:
                     entry.parameter.clear_grad()
 

@@ -11,6 +11,8 @@ import math
 
 import numpy as np
 
+from undertow.kernels import select
+
 Array = np.ndarray
 
 
@@ -90,10 +92,7 @@ def darknet_update(
     update left. rate: from the policy, times the layer's `learning_rate=`. batch: images per update,
     `net.batch * subdivisions`. decay: for weights only; Darknet passes biases and scales without it.
     """
-    if decay:
-        updates -= decay * batch * values
-    values += rate / batch * updates
-    updates *= momentum
+    select.darknet_update(values, updates, decay * batch, rate / batch, momentum)
 
 
 def _decay_towards(memory: Array, value: Array, keep: float) -> None:

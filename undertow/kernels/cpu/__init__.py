@@ -29,6 +29,8 @@ from undertow.kernels.cpu.pooling import (
     upsample2d_backward,
 )
 from undertow.kernels.cpu.threads import get_threads, set_threads
+from undertow.kernels.cpu.update import darknet_accumulate, darknet_update
+from undertow.kernels.cpu.update import fits as fits_update
 
 if find_spec("numba") is None:
     raise ImportError("the package 'numba' is not installed")
@@ -48,6 +50,7 @@ _IMAGES = frozenset(
 )
 _NORMS = frozenset({"batch_norm", "batch_norm_backward", "batch_norm_inference", "batch_norm_inference_backward"})
 _LINES = frozenset({"broken_line", "broken_line_backward"})
+_UPDATES = frozenset({"darknet_accumulate", "darknet_update"})
 _ELEMENTWISE = _LINES | {"activate", "activate_backward"}
 _WORTH_A_CALL = 4096  # elements; below that NumPy is as quick
 
@@ -63,6 +66,8 @@ def supports(name: str, *args: Any) -> bool:
         return arrays[0].ndim in (2, 4)
     if name in _ELEMENTWISE and arrays[0].size < _WORTH_A_CALL:
         return False
+    if name in _UPDATES:
+        return fits_update(*arrays)
     if name == "activate":
         return knows(args[1])
     if name == "activate_backward":
@@ -82,6 +87,8 @@ __all__ = [
     "conv2d",
     "conv2d_backward_data",
     "conv2d_backward_weights",
+    "darknet_accumulate",
+    "darknet_update",
     "downsample2d",
     "downsample2d_backward",
     "get_threads",

@@ -1,7 +1,7 @@
 """Kernels in NumPy, for any float type: readable, and the measure for all faster ones.
 
 All arrays are (batch, channels, *spatial); all functions return new arrays of the inputs' type, except those in
-`darknet_blas` and `gemm`, which write in place as the C functions whose names they carry.
+`darknet_blas` and `gemm`, which write in place as the C functions whose names they carry, and in `update`.
 """
 
 from undertow.kernels.reference.activations import activate, activate_backward, broken_line, broken_line_backward
@@ -29,6 +29,7 @@ from undertow.kernels.reference.softmax import (
     softmax,
     softmax_backward,
 )
+from undertow.kernels.reference.update import darknet_accumulate, darknet_update
 from undertow.kernels.reference.upsample import (
     downsample2d,
     downsample2d_backward,
@@ -52,6 +53,8 @@ __all__ = [
     "convnd",
     "convnd_backward_data",
     "convnd_backward_weights",
+    "darknet_accumulate",
+    "darknet_update",
     "downsample2d",
     "downsample2d_backward",
     "im2col",

@@ -1,0 +1,37 @@
+"""The fused update against the reference: the same but for the rounding of products that are added at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from undertow.errors import ShapeError
+from undertow.kernels import cpu, reference
+
+
+@pytest.mark.parametrize("size", [1, 7, 16, 1000, 40_000])
+@pytest.mark.parametrize("decay", [0.0, 0.032])
+def test_update_and_accumulation_equal_the_reference(size: int, decay: float) -> None:
+    rng = np.random.default_rng(size)
+    w, u, g = (rng.standard_normal(size).astype(np.float32) for _ in range(3))
+    guard = np.full(8, 7, np.float32)
+    ours, theirs = [np.concatenate([w, guard]), np.concatenate([u, guard])], [w.copy(), u.copy()]
+    for factor in (1.0, 64.0):
+        cpu.darknet_accumulate(ours[1][:size], g, factor)
+        reference.darknet_accumulate(theirs[1], g, factor)
+        cpu.darknet_update(ours[0][:size], ours[1][:size], decay, 0.001 / 64, 0.9)
+        reference.darknet_update(theirs[0], theirs[1], decay, 0.001 / 64, 0.9)
+        for a, b in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(a[:size], b, rtol=2e-6, atol=2e-6 * factor)
+            np.testing.assert_array_equal(a[size:], guard)
+
+
+def test_shapes_that_do_not_belong_together_are_refused() -> None:
+    with pytest.raises(ShapeError, match="does not belong"):
+        cpu.darknet_update(np.ones(3, np.float32), np.ones(4, np.float32), 0.0, 1.0, 0.9)
+
+
+def test_arrays_with_gaps_are_left_to_the_reference() -> None:
+    w = np.ones((4, 4), np.float32)
+    assert cpu.supports("darknet_update", w, w.copy(), 0.0, 1.0, 0.9)
+    assert not cpu.supports("darknet_update", w[:, :2], w[:, :2].copy(), 0.0, 1.0, 0.9)

@@ -1,0 +1,26 @@
+"""Darknet's update of parameters, all threads, on runs of floats."""
+
+from __future__ import annotations
+
+from undertow.kernels.cpu.library import Kernels
+from undertow.kernels.cpu.raw.parts import ceil_div
+from undertow.kernels.cpu.threads import team
+
+_update = Kernels("plan_update")
+_UNIT = 16384  # floats; a thread gets whole units
+
+
+def accumulate(updates: int, gradient: int, count: int, factor: float) -> None:
+    """updates -= factor * gradient."""
+    team().run(
+        ceil_div(count, _UNIT),
+        lambda t, a, b: _update.accumulate(updates, gradient, factor, a * _UNIT, min(count, b * _UNIT)),
+    )
+
+
+def darknet(values: int, updates: int, count: int, decay: float, rate: float, momentum: float) -> None:
+    """updates -= decay * values; values += rate * updates; updates *= momentum."""
+    team().run(
+        ceil_div(count, _UNIT),
+        lambda t, a, b: _update.darknet(values, updates, decay, rate, momentum, a * _UNIT, min(count, b * _UNIT)),
+    )

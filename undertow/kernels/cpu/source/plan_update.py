@@ -1,0 +1,30 @@
+"""Darknet's update of parameters, one pass over values, accumulators and gradients instead of one per operation."""
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from undertow.kernels.cpu.source.compiler import kernel
+from undertow.kernels.cpu.source.simd import LANES, load_part, splat, store_part
+
+
+@kernel(floats=("factor",))
+def accumulate(updates, gradient, factor, i0, i1):
+    """updates -= factor * gradient: floats i0..i1."""
+    f = splat(factor)
+    for i in range(i0, i1, LANES):
+        n = i1 - i
+        v = load_part(updates + 4 * i, n) - load_part(gradient + 4 * i, n) * f
+        store_part(updates + 4 * i, v, n)
+
+
+@kernel(floats=("decay", "rate", "momentum"))
+def darknet(values, updates, decay, rate, momentum, i0, i1):
+    """updates -= decay * values (unless decay is 0); values += rate * updates; updates *= momentum."""
+    d, r, m = splat(decay), splat(rate), splat(momentum)
+    for i in range(i0, i1, LANES):
+        n = i1 - i
+        w, u = load_part(values + 4 * i, n), load_part(updates + 4 * i, n)
+        if decay != 0:
+            u = u - w * d
+        store_part(values + 4 * i, w + u * r, n)
+        store_part(updates + 4 * i, u * m, n)

@@ -1,0 +1,32 @@
+"""Updates of parameters in place, on C-contiguous float32 arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from undertow.errors import ShapeError
+from undertow.kernels.cpu.raw import plan_update as raw
+
+Array = np.ndarray
+
+
+def fits(*arrays: Array) -> bool:
+    """Whether the kernels can work on these arrays where they lie."""
+    return all(a.flags.c_contiguous and a.flags.writeable and a.dtype == np.float32 for a in arrays)
+
+
+def darknet_accumulate(updates: Array, gradient: Array, factor: float = 1.0) -> None:
+    """`reference.darknet_accumulate`."""
+    _check(updates, gradient)
+    raw.accumulate(updates.ctypes.data, gradient.ctypes.data, updates.size, factor)
+
+
+def darknet_update(values: Array, updates: Array, decay: float, rate: float, momentum: float) -> None:
+    """`reference.darknet_update`."""
+    _check(updates, values)
+    raw.darknet(values.ctypes.data, updates.ctypes.data, updates.size, decay, rate, momentum)
+
+
+def _check(updates: Array, other: Array) -> None:
+    if updates.shape != other.shape:
+        raise ShapeError(f"an accumulator of shape {updates.shape} does not belong to a parameter of {other.shape}")
