@@ -13,6 +13,7 @@ from undertow.kernels.cpu.threads import team
 from undertow.kernels.geometry import ConvGeometry
 
 _depthwise = Kernels("depthwise")
+_ENTRY = 32  # bytes per tap in a tap list, see source/depthwise.py
 
 
 def fits(w_shape: Sequence[int], geometry: ConvGeometry) -> bool:
@@ -24,12 +25,14 @@ def forward(x: Tensor, w: int, y: Tensor, win: Window, memory: Scratch, then: Ep
     """y = conv(x, w); sums of the result are not offered here."""
     with memory.frame():
         taps = memory.take(4 * win.taps * y.c)
+        step = align(_ENTRY * win.taps)
+        lists = memory.take(step * team().size)
         _depthwise.to_taps(w, y.c, win.taps, taps)
         team().run(
             y.n * y.h,
             lambda t, a, b: _depthwise.forward(
                 x.address, x.stride, x.h, x.w, taps, y.address, y.stride, y.h, y.w, *win, y.c, a, b,
-                then.accumulate, then.bias, then.slope,
+                lists + t * step, then.accumulate, then.bias, then.slope,
             ),
         )  # fmt: skip
 
@@ -38,12 +41,14 @@ def backward_data(gy: Tensor, w: int, gx: Tensor, win: Window, memory: Scratch, 
     """gx = gradient of the input, or gx += it."""
     with memory.frame():
         taps = memory.take(4 * win.taps * gx.c)
+        step = align(_ENTRY * win.taps)
+        lists = memory.take(step * team().size)
         _depthwise.to_taps(w, gx.c, win.taps, taps)
         team().run(
             gx.n * gx.h,
             lambda t, a, b: _depthwise.backward_data(
                 gy.address, gy.stride, gy.h, gy.w, taps, gx.address, gx.stride, gx.h, gx.w, *win, gx.c, a, b,
-                accumulate,
+                lists + t * step, accumulate,
             ),
         )  # fmt: skip
 
