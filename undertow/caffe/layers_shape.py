@@ -29,11 +29,14 @@ class Sharing(Layer):
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         super().reshape(bottom, top)
-        if self.shares:
-            for blob in top:
+        for blob in top:
+            if self.shares:
                 blob.share_data(bottom[0])
-            if len(top) == 1:
-                top[0].share_diff(bottom[0])
+            elif blob.shares_data(bottom[0]):
+                # While the net was being built nobody knew yet of the layer in place.
+                blob.own_data()
+        if len(top) == 1 and self.shares:
+            top[0].share_diff(bottom[0])
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> float:
         self.reshape(bottom, top)

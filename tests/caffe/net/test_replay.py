@@ -23,14 +23,16 @@ def folders(place: Path) -> list[Path]:
 @pytest.mark.parametrize("folder", folders(HERE), ids=lambda folder: folder.name)
 def test_cases_kept_here(folder: Path) -> None:
     result = replay("caffe", folder)
-    assert result is not None and result.ok, result.problems
+    assert result is not None
+    assert result.ok, result.problems
 
 
 @pytest.mark.reference
 @pytest.mark.parametrize("folder", folders(WHOLE), ids=lambda folder: folder.name)
 def test_all_recorded_cases(folder: Path) -> None:
     result = replay("caffe", folder)
-    assert result is not None and result.ok, result.problems
+    assert result is not None
+    assert result.ok, result.problems
 
 
 def test_a_changed_number_is_found(tmp_path: Path) -> None:
