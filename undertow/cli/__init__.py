@@ -1,0 +1,37 @@
+"""The command `undertow`.
+
+Exit status: 0 when all went well, 2 for anything wrong with what was given, 130 after Ctrl-C, 143 after SIGTERM.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from undertow.cli.messages import fail, say, shown_warnings
+from undertow.errors import UndertowError
+
+INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line (sys.argv's unless given); returns the exit status."""
+    from undertow.cli.commands import run
+
+    try:
+        with shown_warnings():
+            return run(list(sys.argv[1:] if arguments is None else arguments))
+    except UndertowError as problem:
+        fail(str(problem))
+    except KeyboardInterrupt:
+        say("interrupted")
+        return INTERRUPTED
+    except MemoryError as problem:
+        fail(f"not enough memory: {problem}. To mend it: smaller pictures, or more subdivisions")
+    except BrokenPipeError:
+        # Whoever read our output is gone; nothing more can be told, not even when Python closes the stream.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as problem:
+        fail(f"{problem.filename or 'the system'}: {problem.strerror or problem}")
+    return 2

@@ -1,0 +1,7 @@
+"""`python -m undertow`: the command `undertow`."""
+
+import sys
+
+from undertow.cli import main
+
+sys.exit(main())

@@ -1,0 +1,321 @@
+"""`undertow darknet detector`: train, test, map, valid and recall, with the words and flags of the C programs."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from undertow.cli.messages import fail, say
+from undertow.cli.words import Command, Flag, Words
+from undertow.core.modes import PRECISIONS, precision
+from undertow.darknet.boxes import Detection
+from undertow.darknet.dialect import DIALECTS, EXACT, Dialect, dialect_named
+from undertow.errors import UndertowError
+
+_NO_GPU = "there is no GPU here: one process computes on the CPU"
+# Flags that every function takes.
+COMMON = (
+    Flag("threads", "whole", "threads that compute (all processors)", "N", least=1),
+    Flag("precision", "text", "which kernels: fast, precise or reference", "NAME", "fast", choices=PRECISIONS),
+    Flag("dialect", "text", f"whose arithmetic: {', '.join(DIALECTS)}", "NAME", choices=tuple(DIALECTS)),
+    Flag("strict", "switch", "oddities in the files are errors, not warnings"),
+    Flag("i", "text", "which GPU; accepted, there is none", "N", answer=_NO_GPU),
+    Flag("nogpu", "switch", "accepted: it is always so"),
+    Flag("dont_show", "switch", "accepted: no windows are opened"),
+)
+_GPUS = Flag("gpus", "text", "GPUs to train on; accepted, and answered with what they would have done", "0,1")
+_SHOWN = (
+    Flag("letter_box", "switch", "fit pictures with grey bars, whatever the dialect says"),
+    Flag("hier", "number", "threshold for class trees", "X", 0.5),
+)
+
+
+def _threshold(default: float, what: str) -> Flag:
+    return Flag("thresh", "number", f"{what} ({default:g})", "X", default, least=0)
+
+
+def train(words: Words) -> int:
+    """detector train DATA CFG [WEIGHTS]"""
+    from undertow.cli.interrupt import stopping
+    from undertow.cli.progress import training_watcher
+    from undertow.darknet.chart import Chart, can_draw
+    from undertow.darknet.runs import training
+    from undertow.darknet.trainer import TrainOptions
+    from undertow.darknet.trainlog import TrainLog
+    from undertow.darknet.watchers import Together
+
+    options = TrainOptions(
+        seed=words["seed"],
+        save_every=words["save_every"],
+        validate_every=words["map_every"],
+        validate_rounds=words["mAP_epochs"],
+        clear=words["clear"],
+        validate=words["map"] or words["map_every"] is not None,
+        mirror=not words["no_flip"],
+    )
+    with _computing(words), training_watcher(words["plain"]) as shown:
+        watchers = Together(shown)
+        trainer = training(
+            words["DATA"], words["CFG"], words["WEIGHTS"] or None, options,
+            dialect=_dialect(words), watcher=watchers, strict=words["strict"],
+        )  # fmt: skip
+        log = TrainLog(trainer.net.names)
+        watchers.watchers += (log,)
+        _introduce(trainer.net)
+        if words["gpus"]:
+            say(_gpus_answer(words["gpus"], trainer.images_per_iteration, trainer.net.options.learning_rate))
+        picture = words["chart"] or trainer.output.folder / f"chart_{trainer.output.name}.png"
+        if can_draw():
+            watchers.watchers += (Chart(log, picture, trainer.output.name),)
+        elif words["chart"]:
+            say("-chart: drawing needs matplotlib: pip install 'undertow[charts]'")
+        with stopping(trainer) as interruption:
+            result = trainer.run()
+    if result.stopped:
+        again = shlex.join(
+            ["undertow", "darknet", "detector", "train", words["DATA"], words["CFG"], str(result.weights)]
+        )
+        say(f"to go on: {again}{_repeated(words)}")
+        return interruption.status
+    return 0
+
+
+def test(words: Words) -> int:
+    """detector test DATA CFG WEIGHTS [IMAGE]; without IMAGE, paths are read from stdin."""
+    from undertow.darknet.datafile import read_data
+    from undertow.darknet.runs import class_names, load
+    from undertow.darknet.trainer import detection_head
+
+    with _computing(words):
+        source = read_data(words["DATA"], words["strict"])
+        net = load(words["CFG"], words["WEIGHTS"] or None, dialect=_dialect(words), strict=words["strict"])
+        net.names = class_names(source, detection_head(net))
+        _introduce(net)
+        if words["IMAGE"]:
+            _test_one(net, words["IMAGE"], words)
+            return 0
+        return _test_many(net, words)
+
+
+def _test_many(net: Any, words: Words) -> int:
+    """Pictures named on stdin, one by line, until it ends; 2 when one of them could not be read."""
+    status = 0
+    while True:
+        print("Enter Image Path: ", end="", flush=True)
+        line = sys.stdin.readline()
+        if not line:
+            print()
+            return status
+        if line.strip():
+            try:
+                _test_one(net, line.strip(), words)
+            except UndertowError as problem:
+                fail(str(problem))
+                status = 2
+
+
+def _test_one(net: Any, path: str, words: Words) -> None:
+    """Print what is found in one picture, as the C program does, and write the picture with its boxes."""
+    from undertow.darknet.detector import as_picture, detect
+    from undertow.darknet.draw import draw_detections, save_image
+
+    picture = as_picture(path, net.c)
+    start = time.perf_counter()
+    found = detect(net, picture, words["thresh"], words["nms"])
+    print(f"{path}: Predicted in {time.perf_counter() - start:f} seconds.")
+    for one in found:
+        print(_printed(one, words["ext_output"]))
+    drawn = _picture_name(words["out"] or "predictions")
+    save_image(draw_detections(picture, found, len(net.names)), drawn)
+    sys.stdout.flush()
+    say(f"drawn: {drawn}")
+
+
+def _printed(found: Detection, extended: bool) -> str:
+    """`dog: 57%`, with -ext_output followed by the box in pixels as AlexeyAB's program prints it."""
+    line = f"{found.name}: {100 * found.confidence:.0f}%"
+    if not extended:
+        return line
+    left, top, _, _ = found.pixel_box.sides
+    box = found.pixel_box
+    return f"{line}\t(left_x: {left:4.0f}   top_y: {top:4.0f}   width: {box.w:4.0f}   height: {box.h:4.0f})"
+
+
+def measure(words: Words) -> int:
+    """detector map DATA CFG WEIGHTS"""
+    from undertow.cli.progress import Counting
+    from undertow.darknet.datafile import read_data
+    from undertow.darknet.runs import load, validation_set
+
+    with _computing(words):
+        source = read_data(words["DATA"], words["strict"])
+        net = load(words["CFG"], words["WEIGHTS"] or None, dialect=_dialect(words), strict=words["strict"])
+        pictures = validation_set(source, net)
+        _introduce(net)
+        with Counting("pictures") as tick:
+            evaluation = pictures.measure(
+                net,
+                iou_threshold=words["iou_thresh"],
+                points=words["points"],
+                confidence=words["thresh"],
+                tick=tick,
+            )
+    print("\n".join(evaluation.lines()))
+    absent = sum(result.truths == 0 for result in evaluation.classes)
+    if absent:
+        say(f"{absent} classes have no object in these pictures and are left out of the mean")
+    return 0
+
+
+def recall(words: Words) -> int:
+    """detector recall DATA CFG WEIGHTS"""
+    from undertow.cli.progress import Counting
+    from undertow.darknet.datafile import read_data
+    from undertow.darknet.runs import load, validation_set
+
+    with _computing(words):
+        source = read_data(words["DATA"], words["strict"])
+        net = load(words["CFG"], words["WEIGHTS"] or None, dialect=_dialect(words), strict=words["strict"])
+        pictures = validation_set(source, net)
+        _introduce(net)
+        with Counting("pictures") as tick:
+            result = pictures.measure_recall(net, iou_threshold=words["iou_thresh"], tick=tick)
+    print(
+        f"{result.pictures:5d} {result.found:5d} {result.truths:5d}\tRPs/Img: {result.proposals_per_picture:.2f}\t"
+        f"IOU: {100 * result.average_iou:.2f}%\tRecall:{100 * result.recall:.2f}%"
+    )
+    return 0
+
+
+def detect_shortcut(words: Words) -> int:
+    """detect CFG WEIGHTS [IMAGE]: test with the names of cfg/coco.data."""
+    return test(replace(words, words={**words.words, "DATA": "cfg/coco.data"}))
+
+
+# --- what the functions share ---------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _computing(words: Words) -> Iterator[None]:
+    """Threads and precision as the flags say."""
+    if words["threads"]:
+        from undertow.kernels.select import set_threads
+
+        set_threads(words["threads"])
+    with precision(words["precision"]):
+        yield
+
+
+def _dialect(words: Words) -> Dialect | None:
+    dialect = dialect_named(words["dialect"]) if words["dialect"] else None
+    if words.flags.get("letter_box"):
+        return replace(dialect or EXACT, letterbox=True)
+    return dialect
+
+
+def _introduce(net: Any) -> None:
+    """One line about the network, on stderr."""
+    say(
+        f"{net.config.file}: {net.n} layers, {net.shapes.parameters:,} parameters, {net.shapes.bflops:.3f} BFLOPs, "
+        f"input {net.w} x {net.h} x {net.c}, dialect {net.dialect.name}"
+    )
+
+
+def _gpus_answer(given: str, images: int, rate: float) -> str:
+    count = given.count(",") + 1
+    if count == 1:
+        return f"-gpus {given}: {_NO_GPU}, as the C program with one GPU"
+    return (
+        f"-gpus {given}: {_NO_GPU}, {images} images per iteration at rate {rate:g}; "
+        f"the C program would take {images * count} at {rate * count:g} on {count} GPUs"
+    )
+
+
+def _repeated(words: Words) -> str:
+    """The flags to give again so that a training goes on in the same way."""
+    parts = []
+    for flag in words.given:
+        if flag.name in ("clear", "gpus", "i", "nogpu", "dont_show"):
+            continue
+        parts.append(f"-{flag.name}" if flag.kind == "switch" else f"-{flag.name} {shlex.quote(str(words[flag.name]))}")
+    return "".join(f" {part}" for part in dict.fromkeys(parts))
+
+
+def _picture_name(name: str) -> Path:
+    """The C program adds .jpg to any name; one that ends in a picture's ending is kept."""
+    return Path(name if Path(name).suffix.lower() in (".jpg", ".jpeg", ".png", ".bmp") else f"{name}.jpg")
+
+
+_TEST_FLAGS = (
+    _threshold(0.5, "least confidence"),
+    Flag("nms", "number", "of boxes that overlap by more, one stays; 0 keeps all (0.45)", "X", 0.45, least=0),
+    Flag("out", "text", "name of the drawn picture (predictions.jpg)", "NAME"),
+    Flag("ext_output", "switch", "print the boxes too, in pixels"),
+    Flag("fullscreen", "switch", "accepted: no windows are opened"),
+    *_SHOWN,
+    *COMMON,
+)
+_IOU = Flag("iou_thresh", "number", "least overlap with a true box (0.5)", "X", 0.5, least=0)
+
+COMMANDS = (
+    Command(
+        "darknet detector train",
+        ("DATA", "CFG", "[WEIGHTS]"),
+        (
+            Flag("clear", "switch", "count from iteration 0 again, whatever the weights have seen"),
+            Flag("map", "switch", "measure mAP on the pictures of valid= now and then; keep NAME_best.weights"),
+            Flag("map_every", "whole", "the same, every N iterations", "N", least=1),
+            Flag("mAP_epochs", "whole", "with -map: every N rounds through the pictures (4)", "N", 4, least=1),
+            Flag("mjpeg_port", "whole", "accepted: the chart is a file", "N", answer="no server; the chart is a file"),
+            Flag("save_every", "whole", "keep NAME_N.weights every N iterations", "N", least=1),
+            Flag("chart", "text", "where the chart goes (chart_NAME.png in the folder of backup=)", "FILE"),
+            Flag("seed", "whole", "of the first weights and of all draws (0)", "N", 0, least=0),
+            Flag("no_flip", "switch", "never mirror pictures: for objects that have a left and a right"),
+            Flag("plain", "switch", "Darknet's lines on a terminal too"),
+            _GPUS,
+            *COMMON,
+        ),
+        "learn from the pictures of train=; a NAME.backup given as WEIGHTS goes on exactly",
+        train,
+    ),
+    Command(
+        "darknet detector test",
+        ("DATA", "CFG", "WEIGHTS", "[IMAGE]"),
+        _TEST_FLAGS,
+        "find objects in a picture and draw them; without IMAGE, paths are read from stdin",
+        test,
+    ),
+    Command(
+        "darknet detector map",
+        ("DATA", "CFG", "WEIGHTS"),
+        (
+            _threshold(0.25, "confidence at which right and wrong are counted"),
+            _IOU,
+            Flag("points", "whole", "0: area under the curve; 11: VOC 2007; 101: COCO (0)", "N", 0, least=0),
+            *_SHOWN,
+            *COMMON,
+        ),
+        "average precision of each class on the pictures of valid=",
+        measure,
+    ),
+    Command(
+        "darknet detector recall",
+        ("DATA", "CFG", "WEIGHTS"),
+        (_IOU, *_SHOWN, *COMMON),
+        "how many of the true boxes of valid= some proposal covers",
+        recall,
+    ),
+)
+DETECT = Command(
+    "darknet detect",
+    ("CFG", "WEIGHTS", "[IMAGE]"),
+    _TEST_FLAGS,
+    "detector test with the names of cfg/coco.data",
+    detect_shortcut,
+)

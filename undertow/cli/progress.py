@@ -1,0 +1,214 @@
+"""What a training shows: Darknet's lines, or a live line on a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from undertow.cli.messages import say
+from undertow.darknet.evaluate import Evaluation
+from undertow.darknet.head_statistics import HeadStatistics
+from undertow.darknet.trainer import Iteration, Trainer, TrainingWatcher, TrainResult
+from undertow.darknet.validation import Tick
+
+
+@contextlib.contextmanager
+def training_watcher(plain: bool = False) -> Iterator[TrainingWatcher]:
+    """A live line where stdout is a terminal, else Darknet's lines."""
+    if plain or not sys.stdout.isatty():
+        yield PlainLines()
+        return
+    line = LiveLine()
+    try:
+        yield line
+    finally:
+        line.close()
+
+
+class PlainLines(TrainingWatcher):
+    """On stdout the lines the C program prints, so that programs which read its logs go on working; notes on stderr."""
+
+    def started(self, trainer: Trainer) -> None:
+        net = trainer.net
+        print(trainer.output.name)
+        rate, momentum, decay = net.options.learning_rate, net.options.momentum, net.options.decay
+        print(f"Learning Rate: {rate:g}, Momentum: {momentum:g}, Decay: {decay:g}", flush=True)
+
+    def note(self, text: str) -> None:
+        say(text)
+
+    def resized(self, size: tuple[int, int]) -> None:
+        print(f"Resizing\n{size[0]}")
+
+    def passed(self, heads: list[tuple[int, HeadStatistics]]) -> None:
+        for index, statistics in heads:
+            print(statistics.line(index))
+
+    def loaded(self, seconds: float) -> None:
+        print(f"Loaded: {seconds:f} seconds")
+
+    def iterated(self, iteration: Iteration) -> None:
+        print(
+            f"{iteration.number}: {iteration.loss:f}, {iteration.average:f} avg, {iteration.rate:f} rate, "
+            f"{iteration.seconds:f} seconds, {iteration.images} images",
+            flush=True,
+        )
+
+    def validated(self, number: int, evaluation: Evaluation, best: bool) -> None:
+        print("\n".join(evaluation.lines()), flush=True)
+
+    def saved(self, path: Path) -> None:
+        say(f"saved {path}")
+
+    def finished(self, result: TrainResult) -> None:
+        say(summary(result))
+
+
+class LiveLine(TrainingWatcher):
+    """One line that is written anew: iteration, loss, rate, images/s, mAP so far, time left; notes stay above it.
+
+    head: what stands before the numbers.
+    """
+
+    def __init__(self, head: str = "", console: Console | None = None) -> None:
+        self.console = console or Console()
+        self._speed = Speed()
+        self._map = ""
+        self._task: TaskID | None = None
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            MofNCompleteColumn(),
+            BarColumn(bar_width=None),
+            TextColumn("{task.fields[numbers]}", markup=False),
+            TimeRemainingColumn(elapsed_when_finished=True),
+            console=self.console,
+            expand=True,
+        )
+        self._head = head
+
+    def started(self, trainer: Trainer) -> None:
+        self._task = self._progress.add_task(
+            self._head or trainer.output.name,
+            total=trainer.last_iteration,
+            completed=trainer.iteration,
+            numbers="first iteration (kernels are made ready)",
+        )
+        if trainer.progress.last_map is not None:
+            self._map = percent(trainer.progress.last_map)
+        self._progress.start()
+
+    def note(self, text: str) -> None:
+        self.console.print(text, markup=False, highlight=False)
+
+    def iterated(self, iteration: Iteration) -> None:
+        speed = self._speed.after(iteration)
+        parts = [f"loss {iteration.average:.4g}", f"rate {iteration.rate:.2g}", f"{speed:.3g} img/s", self._map]
+        assert self._task is not None
+        self._progress.update(self._task, completed=iteration.number, numbers="  ".join(filter(None, parts)))
+
+    def validated(self, number: int, evaluation: Evaluation, best: bool) -> None:
+        self._map = percent(evaluation.mean_average_precision)
+        mark = ", the best so far" if best else ""
+        self.note(f"iteration {number}: {self._map}{mark}")
+
+    def finished(self, result: TrainResult) -> None:
+        self.close()
+        self.note(summary(result))
+
+    def close(self) -> None:
+        """Leave the line as it stands."""
+        self._progress.stop()
+
+
+class Speed:
+    """Images per second, computing and waiting, averaged over the last iterations; the first one, slow, is left out."""
+
+    def __init__(self) -> None:
+        self._images = self._seconds = 0.0
+        self._last: int | None = None
+        self._skipped = False
+
+    def after(self, iteration: Iteration) -> float:
+        """The speed, with one more iteration."""
+        seconds = iteration.seconds + iteration.waited
+        images = iteration.images - self._last if self._last is not None else iteration.images / iteration.number
+        self._last = iteration.images
+        if not self._skipped:
+            self._skipped = True
+            return images / seconds
+        keep = 0.95 if self._seconds else 0.0
+        self._images = self._images * keep + images
+        self._seconds = self._seconds * keep + seconds
+        return self._images / self._seconds
+
+
+class Counting:
+    """How many pictures are done, for validations: a live line on a terminal, nothing elsewhere."""
+
+    def __init__(self, what: str) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"), MofNCompleteColumn(), BarColumn(), TimeRemainingColumn(),
+            console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty(),
+        )  # fmt: skip
+        self._task = self._progress.add_task(what, total=None)
+
+    def __enter__(self) -> Tick:
+        self._progress.start()
+        return lambda done, total: self._progress.update(self._task, completed=done, total=total)
+
+    def __exit__(self, *error: object) -> None:
+        self._progress.stop()
+
+
+def summary(result: TrainResult) -> str:
+    """How a training ended, in one sentence."""
+    average = "" if result.average is None else f", average loss {result.average:.4g}"
+    best = "" if result.best_map is None else f", best {percent(result.best_map)}"
+    skipped = f"; {result.skipped} pictures could not be read and were skipped" if result.skipped else ""
+    verb = "stopped" if result.stopped else "done"
+    return f"{verb} after iteration {result.iteration}{average}{best}: {result.weights}{skipped}"
+
+
+def percent(value: float) -> str:
+    """mAP as people write it."""
+    return "mAP unknown" if math.isnan(value) else f"mAP {100 * value:.1f}%"
+
+
+class ShortLines(TrainingWatcher):
+    """One short line every so many iterations, for logs that people read."""
+
+    def __init__(self, every: int) -> None:
+        self._every, self._speed = every, Speed()
+        self._last, self._map = 0, ""
+
+    def started(self, trainer: Trainer) -> None:
+        self._last = trainer.last_iteration
+
+    def note(self, text: str) -> None:
+        say(text)
+
+    def iterated(self, iteration: Iteration) -> None:
+        speed = self._speed.after(iteration)
+        if iteration.number % self._every and iteration.number != self._last:
+            return
+        images = iteration.images / iteration.number
+        left = int((self._last - iteration.number) * images / speed)
+        parts = [
+            f"loss {iteration.average:.4g}",
+            f"{speed:.0f} images/s",
+            self._map,
+            f"{left // 60}:{left % 60:02} left",
+        ]
+        print(f"iteration {iteration.number}/{self._last}: {', '.join(filter(None, parts))}", flush=True)
+
+    def validated(self, number: int, evaluation: Evaluation, best: bool) -> None:
+        self._map = percent(evaluation.mean_average_precision)
+
+    def finished(self, result: TrainResult) -> None:
+        print(summary(result), flush=True)

@@ -1,0 +1,144 @@
+"""The words of a command line as Darknet takes them: flags with one dash, anywhere between the other words."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from undertow.errors import UndertowError
+
+Kind = Literal["switch", "whole", "number", "text"]
+_READERS: dict[Kind, Callable[[str], Any]] = {"whole": int, "number": float, "text": str}
+_WHAT = {"whole": "a whole number", "number": "a number", "text": "a word"}
+
+
+class UsageError(UndertowError):
+    """A command line that cannot be understood."""
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One flag. value: what stands for its value in the help. default: when it is not given (switches: False).
+
+    least: smallest number allowed. choices: words allowed. answer: said when the flag is given, for flags that have
+    no effect here.
+    """
+
+    name: str
+    kind: Kind
+    help: str
+    value: str = ""
+    default: Any = None
+    least: float | None = None
+    choices: Sequence[str] = ()
+    answer: str | None = None
+
+    @property
+    def usage(self) -> str:
+        return f"-{self.name} {self.value}".strip()
+
+    def read(self, text: str) -> Any:
+        """The value of the flag. Raises UsageError."""
+        try:
+            value = _READERS[self.kind](text)
+        except ValueError:
+            raise UsageError(f"-{self.name} takes {_WHAT[self.kind]}, not '{text}'", remedy=self.usage) from None
+        if self.least is not None and not value >= self.least:
+            raise UsageError(f"-{self.name} {text}: at least {self.least:g}")
+        if self.choices and value not in self.choices:
+            raise UsageError(
+                f"-{self.name} {text}: there is {', '.join(self.choices)}", remedy=nearest(text, self.choices)
+            )
+        return value
+
+
+@dataclass(frozen=True)
+class Words:
+    """A command line taken apart: plain words by their names ("" for optional ones left out), and flags."""
+
+    words: dict[str, str]
+    flags: dict[str, Any]
+    given: tuple[Flag, ...]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.words[name] if name in self.words else self.flags[name]
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command. words: names of its plain words, optional ones in square brackets. run: does it; the exit status."""
+
+    name: str
+    words: tuple[str, ...]
+    flags: tuple[Flag, ...]
+    summary: str
+    run: Callable[[Words], int] = field(repr=False)
+
+    @property
+    def usage(self) -> str:
+        return " ".join([self.name, *self.words, "[flags]"] if self.flags else [self.name, *self.words])
+
+    def parse(self, arguments: Sequence[str]) -> Words:
+        """Take a command line apart. Raises UsageError that names the word and what was probably meant."""
+        flags: dict[str, Any] = {flag.name: _default(flag) for flag in self.flags}
+        plain, given = [], []
+        rest = list(arguments)
+        while rest:
+            word = rest.pop(0)
+            if not _is_flag(word):
+                plain.append(word)
+                continue
+            flag, value = self._flag(word)
+            given.append(flag)
+            if flag.kind == "switch":
+                flags[flag.name] = True
+                continue
+            if value is None:
+                if not rest:
+                    raise UsageError(f"{word} needs a value", remedy=flag.usage)
+                value = rest.pop(0)
+            flags[flag.name] = flag.read(value)
+        return Words(self._named(plain), flags, tuple(given))
+
+    def _flag(self, word: str) -> tuple[Flag, str | None]:
+        name, equals, value = word.lstrip("-").partition("=")
+        known = {flag.name: flag for flag in self.flags}
+        if name not in known:
+            raise UsageError(
+                f"{self.name} has no flag '{word}'",
+                remedy=nearest(name, known, "-") or f"the flags are {_listed(known)}",
+            )
+        return known[name], value if equals else None
+
+    def _named(self, plain: list[str]) -> dict[str, str]:
+        needed = [name for name in self.words if not name.startswith("[")]
+        if len(plain) < len(needed):
+            raise UsageError(f"{self.name}: {needed[len(plain)]} is missing", remedy=f"undertow {self.usage}")
+        if len(plain) > len(self.words):
+            raise UsageError(
+                f"{self.name}: '{plain[len(self.words)]}' is one word too many", remedy=f"undertow {self.usage}"
+            )
+        names = [name.strip("[]") for name in self.words]
+        return dict.fromkeys(names, "") | dict(zip(names, plain, strict=False))
+
+
+def nearest(word: str, known: Iterable[str], prefix: str = "") -> str | None:
+    """A question about the known word that is most like this one; None when none is."""
+    close = difflib.get_close_matches(word.lower()[:64], {name.lower(): name for name in known}, n=1, cutoff=0.6)
+    names = {name.lower(): name for name in known}
+    return f"did you mean {prefix}{names[close[0]]}?" if close else None
+
+
+def _is_flag(word: str) -> bool:
+    """A dash and a letter; `-0.5` and `-` are plain words."""
+    return len(word) > 1 and word.startswith("-") and word.lstrip("-")[:1].isalpha()
+
+
+def _default(flag: Flag) -> Any:
+    return False if flag.kind == "switch" else flag.default
+
+
+def _listed(known: Iterable[str]) -> str:
+    return ", ".join(f"-{name}" for name in known)
