@@ -1,0 +1,256 @@
+"""Planned training and prediction of Darknet networks against the unplanned way."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+
+import undertow as ut
+from undertow.darknet.cfg import parse_cfg
+from undertow.darknet.network import Network
+from undertow.errors import NonFiniteError
+from undertow.plans.unit_conv import ConvUnit
+
+CFG = """
+[net]
+batch=2
+subdivisions={subdivisions}
+width={size}
+height={size}
+channels=3
+momentum=0.9
+decay=0.0005
+learning_rate=0.001
+policy=constant
+
+[convolutional]
+batch_normalize=1
+filters=16
+size=3
+stride=1
+pad=1
+activation=leaky
+
+[maxpool]
+size=2
+stride=2
+
+[convolutional]
+batch_normalize=1
+filters=16
+size=1
+stride=1
+pad=1
+activation=leaky
+
+[convolutional]
+batch_normalize=1
+filters=16
+size=3
+stride=1
+pad=1
+activation=leaky
+
+[shortcut]
+from=-3
+activation=linear
+
+[convolutional]
+size=1
+stride=1
+pad=1
+filters=14
+activation=linear
+
+[yolo]
+mask=0,1
+anchors=4,5, 12,10
+classes=2
+num=2
+ignore_thresh=.5
+truth_thresh=1
+
+[route]
+layers=-3
+
+[upsample]
+stride=2
+
+[route]
+layers=-1, 0
+
+[convolutional]
+size=1
+stride=1
+pad=1
+filters=14
+activation={last}
+
+[yolo]
+mask=0,1
+anchors=4,5, 12,10
+classes=2
+num=2
+ignore_thresh=.5
+truth_thresh=1
+"""
+
+
+def network(planned: bool, size: int = 32, subdivisions: int = 1, last: str = "linear") -> Network:
+    net = Network(parse_cfg(CFG.format(size=size, subdivisions=subdivisions, last=last)), seed=4)
+    net.planned, net.keep_deltas = planned, False
+    return net
+
+
+def settled() -> Network:
+    """A planned network with statistics as after some training."""
+    net = network(True)
+    rng = np.random.default_rng(6)
+    for layer in net.layers:
+        if layer.batch_normalize:
+            layer.rolling_mean[...] = rng.normal(0, 0.1, layer.n)
+            layer.rolling_variance[...] = rng.uniform(0.5, 1.5, layer.n)
+    return net
+
+
+def batch(net: Network, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    truth = np.zeros((net.batch, net.truths), np.float32)
+    for row in truth:
+        for k in range(3):
+            row[5 * k : 5 * k + 5] = (*rng.uniform(0.2, 0.8, 2), *rng.uniform(0.1, 0.4, 2), rng.integers(2))
+    return rng.random((net.batch, 3, net.h, net.w), dtype=np.float32), truth
+
+
+def same_state(a: Network, b: Network, tolerance: float = 1e-4) -> None:
+    for one, other in zip(a.layers, b.layers, strict=True):
+        for name, array in one.arrays().items():
+            np.testing.assert_allclose(array, other.arrays()[name], rtol=tolerance, atol=tolerance, err_msg=name)
+        for name, array in one.updates.items():
+            distance = np.linalg.norm(array - other.updates[name])
+            assert distance <= tolerance * np.linalg.norm(array) + 1e-5, (one.index, name)
+
+
+def units(net: Network) -> list[ConvUnit]:
+    program = net._plans._train.last
+    assert program is not None, net._plans._train.reason()
+    return [unit for unit in program.units if isinstance(unit, ConvUnit)]
+
+
+@pytest.mark.parametrize("subdivisions", [1, 2])
+def test_training_with_plans_goes_as_without(subdivisions: int) -> None:
+    planned, plain = network(True, subdivisions=subdivisions), network(False, subdivisions=subdivisions)
+    for k in range(4):
+        costs = planned.train_datum(*batch(planned, k)), plain.train_datum(*batch(plain, k))
+        assert costs[0] == pytest.approx(costs[1], rel=1e-4)
+        same_state(planned, plain)
+    assert [len(unit.calls) for unit in units(planned)].count(4) == 1
+    assert planned.loss is not None
+
+
+def test_the_first_pass_is_a_replay_already() -> None:
+    net = network(True)
+    net.train_datum(*batch(net, 0))
+    assert net._plans._train.is_replaying
+    assert all(layer._function is not None for layer in net.layers if layer.type == "yolo")
+    statistics = [layer.statistics for layer in net.layers if layer.type == "yolo"]
+    plain = network(False)
+    plain.forward(*batch(plain, 0))
+    for found, layer in zip(statistics, [layer for layer in plain.layers if layer.type == "yolo"], strict=True):
+        assert found.count == layer.statistics.count
+
+
+def test_sizes_come_and_go() -> None:
+    planned, plain = network(True), network(False)
+    for k, size in enumerate((32, 48, 32, 48)):
+        for net in (planned, plain):
+            net.resize(size, size)
+        costs = planned.train_datum(*batch(planned, k)), plain.train_datum(*batch(plain, k))
+        assert costs[0] == pytest.approx(costs[1], rel=1e-4)
+        assert planned._plans._train.is_replaying
+    same_state(planned, plain)
+
+
+def test_prediction_with_plans_gives_the_same_and_shows_all_layers() -> None:
+    net = settled()
+    for k in range(3):
+        images, _ = batch(net, k)
+        found = net.predict(images).copy()
+        assert net._plans._predict.is_replaying
+        heads = [layer.output.copy() for layer in net.layers if layer.type == "yolo"]
+        hidden = net.layers[2].output.copy()
+        net.planned = False
+        np.testing.assert_allclose(found, net.predict(images), rtol=1e-4, atol=1e-5)
+        for head, layer in zip(heads, [layer for layer in net.layers if layer.type == "yolo"], strict=True):
+            np.testing.assert_allclose(head, layer.output, rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(hidden, net.layers[2].output)
+        net.planned = True
+
+
+def test_weights_loaded_between_predictions_take_effect() -> None:
+    net = settled()
+    images, _ = batch(net, 0)
+    net.predict(images)
+    for layer in net.layers:
+        for array in layer.arrays().values():
+            array *= np.float32(1.25)
+    found = net.predict(images).copy()
+    net.planned = False
+    np.testing.assert_allclose(found, net.predict(images), rtol=1e-4, atol=1e-5)
+
+
+def test_pictures_of_another_type_are_converted_each_time() -> None:
+    net = settled()
+    for k in range(3):
+        images = batch(net, k)[0].astype(np.float64)
+        found = net.predict(images).copy()
+        net.planned = False
+        np.testing.assert_allclose(found, net.predict(images), rtol=1e-4, atol=1e-5)
+        net.planned = True
+
+
+def test_a_ruined_pass_names_the_array_and_leaves_the_updates() -> None:
+    net = network(True)
+    net.train_datum(*batch(net, 0))
+    before = {layer.index: {n: a.copy() for n, a in layer.updates.items()} for layer in net.layers}
+    net.layers[5].weights[3] = np.nan
+    with pytest.raises(NonFiniteError, match="layer 5"):
+        net.train_datum(*batch(net, 1))
+    for layer in net.layers:
+        for name, array in layer.updates.items():
+            np.testing.assert_array_equal(array, before[layer.index][name])
+
+
+def test_reference_precision_gives_the_bits_of_the_unplanned_way() -> None:
+    planned, plain = network(True), network(False)
+    with ut.precision("reference"):
+        for k in range(3):
+            assert planned.train_datum(*batch(planned, k)) == plain.train_datum(*batch(plain, k))
+        same_state(planned, plain, tolerance=0)
+
+
+def test_layers_with_a_state_are_never_planned() -> None:
+    text = "[net]\nbatch=2\ninputs=4\n[rnn]\noutput=3\nhidden=3\nactivation=tanh\n[softmax]\n[cost]\n"
+    net = Network(parse_cfg(text))
+    first = net.predict(np.ones((2, 4), np.float32)).copy()
+    assert not np.array_equal(first, net.predict(np.ones((2, 4), np.float32)))
+    assert not net._plans.possible
+
+
+def test_hooks_see_every_operation(caplog: pytest.LogCaptureFixture) -> None:
+    net = network(True)
+    net.train_datum(*batch(net, 0))
+    with caplog.at_level(logging.WARNING, "undertow.plan"), ut.TimerHook() as timer:
+        net.train_datum(*batch(net, 1))
+    assert timer.calls["Conv"] == 5
+    assert len(caplog.records) == 1
+
+
+def test_checked_plans_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNDERTOW_CHECK_PLAN", "2")
+    net, plain = network(True), network(False)
+    for k in range(5):
+        assert net.train_datum(*batch(net, k)) == pytest.approx(plain.train_datum(*batch(plain, k)), rel=1e-4)
+    same_state(net, plain)
