@@ -16,6 +16,7 @@ from undertow.core.function import Function
 from undertow.core.registry import Sample, register
 from undertow.core.variable import Operand
 from undertow.darknet.boxes import box_iou, box_rmse
+from undertow.darknet.draws import LayerDraws
 
 Array = np.ndarray[Any, Any]
 
@@ -165,17 +166,17 @@ class DetectionLoss(Function):
     constant, and so is the choice of who answers. What Darknet prints as cost is the sum of squares of `delta`.
 
     The second input is the truth, without a gradient; left out, there is no loss. seen: tells how many samples were
-    seen in training. choose: see `DetectionAssignment`. straight_through: see `Dialect.straight_through_heads`.
+    seen in training. draws: of `random=1`. straight_through: see `Dialect.straight_through_heads`.
     """
 
     def __init__(
         self,
         rule: DetectionRule,
         seen: Callable[[], int],
-        choose: Callable[[int], int] | None = None,
+        draws: LayerDraws | None = None,
         straight_through: bool = False,
     ) -> None:
-        self.rule, self.seen, self.choose, self.straight_through = rule, seen, choose, straight_through
+        self.rule, self.seen, self.draws, self.straight_through = rule, seen, draws, straight_through
         self.assignment: DetectionAssignment | None = None
         self._y: Array
 
@@ -189,7 +190,8 @@ class DetectionLoss(Function):
             scores[...] = np.exp(logs)
         self.assignment, loss = None, 0.0
         if truth is not None:
-            choose = self.choose if self.rule.random and self.seen() < RANDOM_SAMPLES else None
+            by_chance = self.rule.random and self.seen() < RANDOM_SAMPLES
+            choose = self.draws.start().index if by_chance and self.draws is not None else None
             self.assignment = DetectionAssignment(y, truth.astype(x.dtype, copy=False), self.rule, choose)
             loss = self._loss(self.assignment, logs)
         return y, np.asarray(loss, x.dtype)

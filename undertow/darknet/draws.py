@@ -1,63 +1,93 @@
-"""Random numbers while a network runs: which values drop out, where a picture is cropped."""
+"""Random numbers while a network runs: which values drop out, where a picture is cropped.
+
+Operations hold a `LayerDraws` or `SamplesSeen`. Both are dataclasses whose fields are what tells one from another; what
+they ask for while they run is no field, so that plans see the same operation in every pass.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from undertow.data.crand import RAND_MAX, RandomSource
+from undertow.data.crand import GeneratorRandom, RandomSource
 
 Array = np.ndarray[Any, Any]
 
 
-class PassRandom(RandomSource):
-    """Draws that follow from a seed and from how many samples were seen, so that a resumed run draws the same.
+@dataclass(init=False)
+class SamplesSeen:
+    """Tells, whenever it is called, how many samples were seen in training."""
 
-    seen: tells how many; whenever the number has changed, the stream starts anew.
+    def __init__(self, ask: Callable[[], int]) -> None:
+        self._ask = ask
+
+    def __call__(self) -> int:
+        return self._ask()
+
+
+@dataclass(init=False)
+class LayerDraws:
+    """What one layer draws: the numbers follow from a seed, from how many samples were seen and from the layer alone.
+
+    So a pass that is run twice, or by a run that was resumed, draws the same. source: drawn from instead, if there is
+    one.
     """
 
-    def __init__(self, seed: int, seen: Callable[[], int]) -> None:
-        super().__init__()
-        self.seed, self.seen = seed, seen
-        self._at = -1
-        self._generator = np.random.default_rng(seed)
+    seed: int
+    layer: int
+    source: RandomSource | None
 
-    def rand(self) -> int:
-        return int(self._current().integers(0, RAND_MAX, endpoint=True))
+    def __init__(self, seed: int, layer: int, seen: Callable[[], int], source: RandomSource | None = None) -> None:
+        self.seed, self.layer, self.source, self._seen = seed, layer, source, seen
 
-    def uniforms(self, shape: tuple[int, ...]) -> Array:
-        """Numbers from 0 up to 1, float32."""
-        return self._current().random(shape, dtype=np.float32)
-
-    def _current(self) -> np.random.Generator:
-        if self.seen() != self._at:
-            self._at = self.seen()
-            self._generator = np.random.default_rng((self.seed, self._at))
-        return self._generator
+    def start(self) -> RandomSource:
+        """What to draw from during one pass."""
+        if self.source is not None:
+            return self.source
+        return _Generated(np.random.default_rng((self.seed, self._seen(), self.layer)))
 
 
 class Draws:
-    """What the layers of one network draw from, in the order in which they run.
-
-    source: anything with `rand()`; `undertow.data.crand.GlibcRandom(seed)` draws what the C program would.
-    """
+    """Where the layers of one network take their random numbers."""
 
     def __init__(self, seed: int, seen: Callable[[], int]) -> None:
-        self.source: RandomSource = PassRandom(seed, seen)
+        self.seed, self.seen = seed, seen
+        self._source: RandomSource | None = None
+        self._layers: dict[int, LayerDraws] = {}
 
-    def index(self, count: int) -> int:
-        """rand() % count."""
-        return self.source.index(count)
+    @property
+    def source(self) -> RandomSource | None:
+        """When set, all layers draw from it in the order in which they run.
 
-    def coin(self) -> bool:
-        """rand() % 2."""
-        return self.source.coin()
+        `undertow.data.crand.GlibcRandom(seed)` draws what the C program would.
+        """
+        return self._source
+
+    @source.setter
+    def source(self, source: RandomSource | None) -> None:
+        self._source = source
+        for draws in self._layers.values():
+            draws.source = source
+
+    def of(self, layer: int) -> LayerDraws:
+        """Those of the layer with this index."""
+        if layer not in self._layers:
+            self._layers[layer] = LayerDraws(self.seed, layer, self.seen, self._source)
+        return self._layers[layer]
+
+
+class _Generated(GeneratorRandom):
+    """Draws from a NumPy generator, many at once too."""
 
     def uniforms(self, shape: tuple[int, ...]) -> Array:
-        """An array of rand_uniform(0, 1), float32."""
-        if isinstance(self.source, PassRandom):
-            return self.source.uniforms(shape)
-        count = int(np.prod(shape))
-        return np.array([self.source.uniform(0, 1) for _ in range(count)], np.float32).reshape(shape)
+        return self._generator.random(shape, dtype=np.float32)
+
+
+def uniforms(source: RandomSource, shape: tuple[int, ...]) -> Array:
+    """An array of rand_uniform(0, 1), float32."""
+    if isinstance(source, _Generated):
+        return source.uniforms(shape)
+    return np.array([source.uniform(0, 1) for _ in range(int(np.prod(shape)))], np.float32).reshape(shape)

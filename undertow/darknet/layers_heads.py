@@ -10,10 +10,11 @@ from undertow.core.variable import Variable
 from undertow.darknet.decode_detection import DetectionHead
 from undertow.darknet.decode_region import RegionHead
 from undertow.darknet.detection_loss import DetectionLoss, DetectionRule, DetectionStatistics
+from undertow.darknet.draws import SamplesSeen
 from undertow.darknet.iseg_loss import IsegLoss
 from undertow.darknet.layer import BuildContext, Pass, as_image, as_rows
 from undertow.darknet.layer_shape import LayerShape
-from undertow.darknet.layers_loss import HeadLayer, LossLayer, read_class_map
+from undertow.darknet.layers_loss import HeadLayer, LossLayer, Yolo, read_class_map
 from undertow.darknet.options_heads import DetectionOptions, IsegOptions, RegionOptions
 from undertow.darknet.options_layers import LayerOptions
 from undertow.darknet.region_assignment import RegionRule, RegionStatistics
@@ -65,7 +66,7 @@ class Detection(DeltaLossLayer, HeadLayer):
             )
         self.classes, self.side, self.n, self.coords = given.classes, given.side, given.num, given.coords
         self.max_boxes = given.max_boxes
-        self._seen, self.draws = context.seen, context.draws
+        self._seen, self._draws = SamplesSeen(context.seen), context.draws.of(self.index)
         self.rule = DetectionRule(
             side=given.side,
             num=given.num,
@@ -83,7 +84,7 @@ class Detection(DeltaLossLayer, HeadLayer):
         )
 
     def forward(self, x: Variable, run: Pass) -> Variable:
-        self._function = DetectionLoss(self.rule, self._seen, self.draws.index, self.dialect.straight_through_heads)
+        self._function = DetectionLoss(self.rule, self._seen, self._draws, self.dialect.straight_through_heads)
         return self._lossy(as_rows(x), run)
 
     @property
@@ -105,10 +106,12 @@ class Region(DeltaLossLayer, HeadLayer):
     def __init__(self, options: LayerOptions, shape: LayerShape, context: BuildContext) -> None:
         super().__init__(options, shape, context)
         given = cast(RegionOptions, options)
+        self.given = given
         self.classes, self.coords, self.n = given.classes, given.coords, given.num
         self.max_boxes = given.max_boxes
         self.biases = np.array(given.anchors[: 2 * given.num], np.float32)
-        self._seen = context.seen
+        self._seen = SamplesSeen(context.seen)
+        self.class_map = None if given.map is None else read_class_map(context.find(given.map), given.classes)
         self.softmax_tree = None if given.tree is None else read_tree(context.find(given.tree))
         if self.softmax_tree is not None and given.tree is not None:
             check_tree(self.softmax_tree, given.classes, given.tree, shape.line, shape.index)
@@ -127,7 +130,7 @@ class Region(DeltaLossLayer, HeadLayer):
             noobject_scale=given.noobject_scale,
             class_scale=given.class_scale,
             tree=self.softmax_tree,
-            class_map=None if given.map is None else read_class_map(context.find(given.map), given.classes),
+            class_map=self.class_map,
             logistic_masks=self.dialect.region_logistic_masks,
             misread_masks=self.dialect.region_masks_misread,
             joint_background=self.dialect.region_joint_background and given.softmax,
@@ -149,6 +152,10 @@ class Region(DeltaLossLayer, HeadLayer):
     def head(self) -> RegionHead:
         """The last output, ready for `get_network_boxes`."""
         return RegionHead(self.output, self.rule)
+
+
+# Heads whose truth is a list of boxes.
+BoxHead = Yolo | Region
 
 
 class Iseg(DeltaLossLayer):

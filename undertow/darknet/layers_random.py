@@ -30,7 +30,7 @@ class Dropout(Layer):
     def __init__(self, options: LayerOptions, shape: LayerShape, context: BuildContext) -> None:
         super().__init__(options, shape, context)
         self.probability = cast(DropoutOptions, options).probability
-        self.draws = context.draws
+        self._draws = context.draws.of(self.index)
         self._function: DarknetDropout | None = None
         self._before = context.built[-1] if context.built and self.dialect.dropout_in_place else None
 
@@ -38,7 +38,7 @@ class Dropout(Layer):
         if not run.training:
             return tap(x)
         if self._before is None or not run.outputs:
-            self._function = DarknetDropout(self.probability, self.draws.uniforms)
+            self._function = DarknetDropout(self.probability, self._draws)
             return self._function(x)
         y = self._in_place(x)
         run.replace_last(y)
@@ -49,9 +49,9 @@ class Dropout(Layer):
         """Dropout on the array that the layer before calls its output: its activation sees what is left."""
         before = x.creator
         if self.dialect.gradient_from_output and isinstance(before, DarknetActivation):
-            self._function = DarknetDropout(self.probability, self.draws.uniforms, before.name)
+            self._function = DarknetDropout(self.probability, self._draws, before.name)
             return self._function(before.input)
-        self._function = DarknetDropout(self.probability, self.draws.uniforms)
+        self._function = DarknetDropout(self.probability, self._draws)
         return self._function(x)
 
     def release(self) -> None:
@@ -79,10 +79,10 @@ class Crop(Layer):
         super().__init__(options, shape, context)
         given = cast(CropOptions, options)
         self.flip, self.noadjust = given.flip, given.noadjust
-        self.draws = context.draws
+        self._draws = context.draws.of(self.index)
 
     def forward(self, x: Variable, run: Pass) -> Variable:
         if not self.dialect.crop_gradient:
             x = Variable(x.data, requires_grad=False)
         rule = CropRule((self.out_h, self.out_w), self.flip, not self.noadjust)
-        return CropFunction(rule, self.draws if run.training else None)(as_image(x, self))
+        return CropFunction(rule, self._draws if run.training else None)(as_image(x, self))

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from undertow.core.function import Function
 from undertow.core.registry import Sample, register
 from undertow.core.variable import Variable
+from undertow.darknet.draws import LayerDraws, uniforms
 from undertow.kernels import select
 
 Array = np.ndarray[Any, Any]
 
 
 def _dropout_samples(rng: np.random.Generator) -> list[Sample]:
-    uniform = rng.uniform(0, 1, (3, 5)).astype(np.float32)
+    draws = LayerDraws(3, 0, lambda: 0)
 
     def sample(activation: str, forward: Callable[[Array], Array]) -> Sample:
         def call(x: Variable) -> Variable:
-            return DarknetDropout(0.4, lambda shape: uniform, activation)(x)
+            return DarknetDropout(0.4, draws, activation)(x)
 
         def by_hand(x: Array) -> Array:
-            return np.where(uniform < 0.4, 0, forward(x) / 0.6)
+            return np.where(uniforms(draws.start(), x.shape) < 0.4, 0, forward(x) / 0.6)
 
         return Sample((rng.standard_normal((3, 5)),), call, by_hand, note=activation)
 
@@ -41,19 +42,17 @@ def _dropout_samples(rng: np.random.Generator) -> list[Sample]:
 class DarknetDropout(Function):
     """Dropout that draws when it runs, perhaps on top of the activation whose output it changes in place.
 
-    draw: from a shape to uniform numbers of that shape. uniform: those of the last call. With an activation, its slope
+    draws: where the numbers come from. uniform: those of the last call. With an activation, its slope
     is taken from what was dropped and scaled, as in the original; that is the derivative for those made of two
     straight lines through 0 (linear, relu, leaky) and not for curved ones.
     """
 
-    def __init__(
-        self, probability: float, draw: Callable[[tuple[int, ...]], Array], activation: str = "linear"
-    ) -> None:
-        self.probability, self.draw, self.activation = probability, draw, activation
+    def __init__(self, probability: float, draws: LayerDraws, activation: str = "linear") -> None:
+        self.probability, self.draws, self.activation = probability, draws, activation
         self.uniform: Array
 
     def forward(self, x: Array) -> Array:
-        self.uniform = self.draw(x.shape)
+        self.uniform = uniforms(self.draws.start(), x.shape)
         kept = self.uniform >= np.float32(self.probability)
         self._factors = np.where(kept, 1 / (1 - self.probability), 0).astype(x.dtype)
         self._y = select.activate(x, self.activation) * self._factors
@@ -61,14 +60,6 @@ class DarknetDropout(Function):
 
     def backward(self, gy: Array) -> Array:
         return select.activate_backward(gy * self._factors, self._y, self.activation, True)
-
-
-class CropDraws(Protocol):
-    """What a crop draws from."""
-
-    def index(self, count: int) -> int: ...
-
-    def coin(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -80,39 +71,26 @@ class CropRule:
     adjust: bool
 
 
-class _Given:
-    """Draws that are known."""
-
-    def __init__(self, flip: bool, *numbers: int) -> None:
-        self.flip, self.numbers = flip, list(numbers)
-
-    def index(self, count: int) -> int:
-        return self.numbers.pop(0)
-
-    def coin(self) -> bool:
-        return self.flip
-
-
 def _crop_samples(rng: np.random.Generator) -> list[Sample]:
-    def sample(rule: CropRule, note: str, flip: bool, *offsets: int) -> Sample:
-        def call(x: Variable) -> Variable:
-            return Crop(rule, _Given(flip, *offsets) if offsets else None)(x)
-
+    def sample(rule: CropRule, note: str, draws: LayerDraws | None = None) -> Sample:
         def by_hand(x: Array) -> Array:
-            top, left = offsets or (1, 1)
+            flip, top, left = False, 1, 1
+            if draws is not None:
+                source = draws.start()
+                flip = rule.flip and source.rand() % 2 == 1
+                top, left = source.rand() % 3, source.rand() % 3
             y = np.empty((2, 3, *rule.out))
             for i, c, p, q in np.ndindex(*y.shape):
                 column = x.shape[3] - left - q - 1 if flip else q + left
                 y[i, c, p, q] = x[i, c, p + top, column] * 2 - 1 if rule.adjust else x[i, c, p + top, column]
             return y
 
-        return Sample((rng.standard_normal((2, 3, 5, 6)),), call, by_hand, note)
+        return Sample((rng.standard_normal((2, 3, 5, 6)),), lambda x: Crop(rule, draws)(x), by_hand, note)
 
-    return [
-        sample(CropRule((3, 4), True, True), "the middle", False),
-        sample(CropRule((3, 4), True, False), "drawn and mirrored", True, 2, 1),
-        sample(CropRule((3, 4), True, True), "drawn", False, 0, 2),
+    drawn = [
+        sample(CropRule((3, 4), True, seed % 2 == 0), "drawn", LayerDraws(seed, 0, lambda: 0)) for seed in range(6)
     ]
+    return [sample(CropRule((3, 4), True, True), "the middle"), *drawn]
 
 
 @register(
@@ -123,9 +101,12 @@ def _crop_samples(rng: np.random.Generator) -> list[Sample]:
     samples=_crop_samples,
 )
 class Crop(Function):
-    """A part of (batch, c, h, w), the same for all of the batch; the middle when there is nothing to draw from."""
+    """A part of (batch, c, h, w), the same for all of the batch.
 
-    def __init__(self, rule: CropRule, draws: CropDraws | None) -> None:
+    draws: where the numbers come from; without them, it is the middle.
+    """
+
+    def __init__(self, rule: CropRule, draws: LayerDraws | None) -> None:
         self.rule, self.draws = rule, draws
 
     def forward(self, x: Array) -> Array:
@@ -133,8 +114,9 @@ class Crop(Function):
         high, wide = x.shape[2] - height, x.shape[3] - width
         flip, top, left = False, high // 2, wide // 2
         if self.draws is not None:
-            flip = self.rule.flip and self.draws.coin()
-            top, left = self.draws.index(high + 1), self.draws.index(wide + 1)
+            source = self.draws.start()
+            flip = self.rule.flip and source.coin()
+            top, left = source.index(high + 1), source.index(wide + 1)
         columns = slice(left, left + width)
         if flip:
             last = x.shape[3] - left - 1

@@ -226,7 +226,7 @@ def region_boxes(output: Array, anchors: Array) -> Array:
 def _overlapping(boxes: Array, truths: Array, rule: RegionRule) -> Array:
     if not len(truths):
         return np.zeros(boxes.shape[:-1], bool)
-    overlaps = np.nan_to_num(box_iou(boxes[..., None, :], truths[:, :4]))
+    overlaps = _overlaps(boxes[..., None, :], truths[:, :4])
     found: Array = overlaps.max(axis=-1) > rule.threshold
     return found
 
@@ -238,7 +238,7 @@ def _assign_truth(result: RegionAssignment, image: int, boxes: Array, truth: Arr
     if not (0 <= row < height and 0 <= column < width):
         return
     n = _best_anchor(boxes[:, row, column], truth, rule, (width, height))
-    overlap = float(box_iou(boxes[n, row, column], truth[:4]))
+    overlap = float(_overlaps(boxes[n, row, column], truth[:4]))
     result.box(image, n, row, column, truth)
     statistics.recall += overlap > 0.5
     statistics.iou += overlap
@@ -253,7 +253,13 @@ def _best_anchor(boxes: Array, truth: Array, rule: RegionRule, size: tuple[int, 
     """Whose box, or anchor, has the shape of the truth when both are centred on the same point."""
     shapes = (rule.anchors / np.array(size)).astype(truth.dtype) if rule.match_anchors else boxes[:, 2:]
     centred = np.concatenate([np.zeros_like(shapes), shapes], axis=1)
-    return int(np.nan_to_num(box_iou(centred, np.array([0, 0, *truth[2:4]], truth.dtype))).argmax())
+    return int(_overlaps(centred, np.array([0, 0, *truth[2:4]], truth.dtype)).argmax())
+
+
+def _overlaps(boxes: Array, truths: Array) -> Array:
+    """IoU; 0 for boxes that grew beyond all numbers."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.nan_to_num(box_iou(boxes, truths))
 
 
 def _only_class(result: RegionAssignment, image: int, truths: Array) -> bool:

@@ -14,7 +14,8 @@ from undertow.darknet.dialect import EXACT, Dialect
 from undertow.darknet.evaluate import Evaluation
 from undertow.darknet.imagelist import read_image_list
 from undertow.darknet.labels import LabelReader
-from undertow.darknet.layers_loss import Yolo
+from undertow.darknet.layers_heads import BoxHead
+from undertow.darknet.layers_loss import HeadLayer
 from undertow.darknet.names import read_names
 from undertow.darknet.network import Network
 from undertow.darknet.shapes import check_memory
@@ -55,7 +56,7 @@ def load(
     if weights is not None:
         net.load_weights(weights, strict=strict)
     if isinstance(names, (str, os.PathLike)):
-        heads = [layer for layer in net.layers if isinstance(layer, Yolo)]
+        heads = [layer for layer in net.layers if isinstance(layer, HeadLayer)]
         names = read_names(names, heads[-1].classes if heads else None, strict)
     net.names = tuple(names or ())
     return net
@@ -142,7 +143,7 @@ def validation_set(source: DataFile, net: Network) -> ValidationSet:
     return ValidationSet(images.paths, names, LabelReader(_label_classes(head), strict=source.strict))
 
 
-def class_names(source: DataFile, head: Yolo, required: bool = True) -> list[str]:
+def class_names(source: DataFile, head: BoxHead, required: bool = True) -> list[str]:
     """The names of a .data file, one for each class of the head. Without names=: an error, or numbers."""
     options = source.options
     if options.classes is not None and options.classes != head.classes and head.class_map is None:
@@ -158,7 +159,7 @@ def base_name(cfg: PathLike) -> str:
     return os.path.basename(os.fspath(cfg)).split(".")[0]
 
 
-def _training_set(source: DataFile, net: Network, head: Yolo, seed: int, strict: bool) -> TrainingSet:
+def _training_set(source: DataFile, net: Network, head: BoxHead, seed: int, strict: bool) -> TrainingSet:
     options = net.options
     colours = Colours(options.hue, options.saturation, options.exposure)
     try:
@@ -176,7 +177,7 @@ def _training_set(source: DataFile, net: Network, head: Yolo, seed: int, strict:
     )
 
 
-def _label_classes(head: Yolo) -> int:
+def _label_classes(head: BoxHead) -> int:
     """How many classes the labels may use; a map turns them into the head's."""
     return head.classes if head.class_map is None else len(head.class_map)
 

@@ -15,11 +15,11 @@ from undertow.darknet.checkpoint import Progress, load_checkpoint, save_checkpoi
 from undertow.darknet.dataset import Sample, TrainingSet
 from undertow.darknet.evaluate import Evaluation
 from undertow.darknet.issues import Issue
-from undertow.darknet.layers_loss import Yolo
+from undertow.darknet.head_statistics import HeadStatistics
+from undertow.darknet.layers_heads import BoxHead
 from undertow.darknet.network import Network
 from undertow.darknet.nonfinite import check_parameters
 from undertow.darknet.prefetch import Prefetcher
-from undertow.darknet.yolo_assignment import YoloStatistics
 from undertow.data.crand import CounterRandom
 from undertow.errors import FormatError, NonFiniteError, UndertowError
 
@@ -100,7 +100,7 @@ class TrainingWatcher:
     def loaded(self, seconds: float) -> None:
         """The pictures of an iteration are there; how long the trainer waited for them."""
 
-    def passed(self, heads: list[tuple[int, YoloStatistics]]) -> None:
+    def passed(self, heads: list[tuple[int, HeadStatistics]]) -> None:
         """One pass was made: layer index and statistics of each head."""
 
     def iterated(self, iteration: Iteration) -> None:
@@ -302,7 +302,7 @@ class Trainer:
                 cost = self._step(self.net, images, truth)
         except NonFiniteError as problem:
             raise self._ruined(problem, batch) from problem
-        heads = [layer for layer in self.net.layers if isinstance(layer, Yolo) and layer.statistics is not None]
+        heads = [layer for layer in self.net.layers if isinstance(layer, BoxHead) and layer.statistics is not None]
         self.watcher.passed([(head.index, head.statistics) for head in heads if head.statistics is not None])
         return cost
 
@@ -411,12 +411,12 @@ def check_length(net: Network) -> None:
         )
 
 
-def detection_head(net: Network) -> Yolo:
+def detection_head(net: Network) -> BoxHead:
     """The last layer that finds objects; it says how pictures are augmented. Raises FormatError when there is none."""
-    heads = [layer for layer in net.layers if isinstance(layer, Yolo)]
+    heads = [layer for layer in net.layers if isinstance(layer, BoxHead)]
     if not heads:
         raise FormatError(
-            "the network has no [yolo] layer, so it cannot find objects",
+            "the network has no [yolo] or [region] layer, so it cannot find objects",
             file=net.config.file,
             remedy="give the cfg of a detector",
         )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from undertow.darknet.evaluate import Evaluation
+from undertow.darknet.head_statistics import HeadStatistics
 from undertow.darknet.trainer import Iteration, Trainer, TrainingWatcher, TrainResult
-from undertow.darknet.yolo_assignment import YoloStatistics
 
 
 class Together(TrainingWatcher):
@@ -31,7 +31,7 @@ class Together(TrainingWatcher):
         for watcher in self.watchers:
             watcher.loaded(seconds)
 
-    def passed(self, heads: list[tuple[int, YoloStatistics]]) -> None:
+    def passed(self, heads: list[tuple[int, HeadStatistics]]) -> None:
         for watcher in self.watchers:
             watcher.passed(heads)
 

@@ -15,22 +15,6 @@ Section = tuple[str, dict[str, Any]]
 Array = np.ndarray[Any, Any]
 
 
-class Repeated:
-    """Draws that are the same in every pass."""
-
-    def __init__(self, seed: int = 4) -> None:
-        self.seed = seed
-
-    def uniforms(self, shape: tuple[int, ...]) -> Array:
-        return np.random.default_rng(self.seed).random(shape, dtype=np.float32)
-
-    def index(self, count: int) -> int:
-        return self.seed % count
-
-    def coin(self) -> bool:
-        return True
-
-
 def net(**values: Any) -> Section:
     return "net", {"batch": 2, "width": 6, "height": 5, "channels": 3, "momentum": 0.9, "decay": 0.01, **values}
 
@@ -52,10 +36,6 @@ def build(sections: list[Section], dialect: Dialect = EXACT, dtype: Any = np.flo
                 array[...] = rng.standard_normal(array.shape) * np.sqrt(1 / max(array[0].size, 1))
             else:
                 array[...] = rng.uniform(0.5, 1.5, array.shape)
-    network.draws = Repeated()  # type: ignore[assignment]
-    for layer in network.layers:
-        if hasattr(layer, "draws"):
-            layer.draws = network.draws
     return network
 
 

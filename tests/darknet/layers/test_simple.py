@@ -9,7 +9,7 @@ import pytest
 
 from tests.darknet.layers.small import COST, Section, build, check_network, conv, net, samples
 from undertow.darknet.dialect import DARKNET_CPU
-from undertow.darknet.draws import Draws, PassRandom
+from undertow.darknet.draws import Draws, uniforms
 from undertow.darknet.layers_reorg import Reorg
 from undertow.darknet.normal_functions import lrn_window
 from undertow.data.crand import GlibcRandom
@@ -127,24 +127,26 @@ def test_dropout_in_place_and_not(rng: np.random.Generator) -> None:
     assert not np.allclose(original.layers[0].weight_updates, exact.layers[0].weight_updates, rtol=1e-3)
 
 
-def test_draws_resume_where_they_were() -> None:
+def test_draws_follow_from_seed_samples_and_layer() -> None:
     seen = [64]
-    whole, resumed = PassRandom(7, lambda: seen[0]), PassRandom(7, lambda: seen[0])
-    whole.uniforms((3,))
+    draws, others = Draws(7, lambda: seen[0]), Draws(8, lambda: seen[0])
+    first = uniforms(draws.of(2).start(), (2, 3))
+    assert first.dtype == np.float32
+    assert np.array_equal(first, uniforms(draws.of(2).start(), (2, 3)))
+    assert not np.array_equal(first, uniforms(draws.of(3).start(), (2, 3)))
+    assert not np.array_equal(first, uniforms(others.of(2).start(), (2, 3)))
     seen[0] = 128
-    assert np.array_equal(whole.uniforms((2, 3)), resumed.uniforms((2, 3)))
-    assert whole.rand() == resumed.rand()
-    assert not np.array_equal(whole.uniforms((4,)), PassRandom(8, lambda: 128).uniforms((4,)))
+    assert not np.array_equal(first, uniforms(draws.of(2).start(), (2, 3)))
+    assert ((first >= 0) & (first < 1)).all()
 
 
 def test_draws_of_the_c_library() -> None:
     draws, numbers = Draws(0, lambda: 0), GlibcRandom(1234)
     draws.source = GlibcRandom(1234)
-    uniforms = draws.uniforms((2, 2))
-    assert uniforms.dtype == np.float32
-    assert uniforms.ravel().tolist() == [numbers.uniform(0, 1) for _ in range(4)]
-    assert draws.index(5) == numbers.rand() % 5
-    assert draws.coin() == (numbers.rand() % 2 == 1)
+    found = uniforms(draws.of(1).start(), (2, 2))
+    assert found.dtype == np.float32
+    assert found.ravel().tolist() == [numbers.uniform(0, 1) for _ in range(4)]
+    assert draws.of(2).start().index(5) == numbers.rand() % 5
 
 
 def test_networks_with_one_seed_drop_the_same(rng: np.random.Generator) -> None:

@@ -12,8 +12,8 @@ import pytest
 from tests.darknet.training.scenes import Scene
 from undertow.darknet import Network, TrainOptions, load, trainer, training
 from undertow.darknet.checkpoint import load_checkpoint, parameter_digest, state_path
+from undertow.darknet.head_statistics import HeadStatistics
 from undertow.darknet.trainer import Iteration, Trainer, TrainingWatcher
-from undertow.darknet.yolo_assignment import YoloStatistics
 
 
 class Recorder(TrainingWatcher):
@@ -35,7 +35,7 @@ class Recorder(TrainingWatcher):
     def resized(self, size: tuple[int, int]) -> None:
         self.sizes.append(size)
 
-    def passed(self, heads: list[tuple[int, YoloStatistics]]) -> None:
+    def passed(self, heads: list[tuple[int, HeadStatistics]]) -> None:
         self.passes += 1
         if self.passes == self.stop_after and self.trainer is not None:
             self.trainer.request_stop("test")
