@@ -296,7 +296,7 @@ def test_every_section_type_of_2018_is_built() -> None:
 
 def test_dialects_by_name() -> None:
     assert dialect_named("exact") is EXACT
-    assert set(DIALECTS) == {"exact", "darknet-cpu", "darknet-gpu"}
+    assert set(DIALECTS) == {"exact", "darknet-cpu", "darknet-gpu", "alexeyab"}
     with pytest.raises(ValueError, match="there are exact, darknet-cpu"):
         dialect_named("cudnn")
 

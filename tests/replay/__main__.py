@@ -9,10 +9,10 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from tests.replay import caffe, darknet
+from tests.replay import alexeyab, caffe, darknet
 from tests.replay.compare import Comparison
 
-FORMATS: dict[str, Any] = {"darknet": darknet, "caffe": caffe}
+FORMATS: dict[str, Any] = {"darknet": darknet, "alexeyab": alexeyab, "caffe": caffe}
 
 
 def main(arguments: list[str] | None = None) -> int:

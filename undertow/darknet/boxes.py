@@ -67,11 +67,13 @@ class Candidates:
     """The boxes of one picture in Darknet's order, as arrays: Darknet's `detection *dets`.
 
     boxes (n, 4) x, y, w, h; objectness (n,); probabilities (n, classes), 0 where not above the threshold.
+    uncertainties: (n, 4) of the box values, from a Gaussian_yolo layer; 0 or None where there are none.
     """
 
     boxes: NDArray[np.float32]
     objectness: NDArray[np.float32]
     probabilities: NDArray[np.float32]
+    uncertainties: NDArray[np.float32] | None = None
 
     def __post_init__(self) -> None:
         count = len(self.boxes)
@@ -90,7 +92,23 @@ class Candidates:
 
     def taken(self, order: NDArray[np.intp]) -> Candidates:
         """The candidates named by `order`, in that order (copies)."""
-        return Candidates(self.boxes[order], self.objectness[order], self.probabilities[order])
+        uncertainties = None if self.uncertainties is None else self.uncertainties[order]
+        return Candidates(self.boxes[order], self.objectness[order], self.probabilities[order], uncertainties)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Candidates]) -> Candidates:
+        """Those of several heads, one after another."""
+        uncertainties = None
+        if any(part.uncertainties is not None for part in parts):
+            uncertainties = np.concatenate(
+                [np.zeros_like(part.boxes) if part.uncertainties is None else part.uncertainties for part in parts]
+            )
+        return cls(
+            np.concatenate([part.boxes for part in parts]),
+            np.concatenate([part.objectness for part in parts]),
+            np.concatenate([part.probabilities for part in parts]),
+            uncertainties,
+        )
 
     def detections(
         self, names: Sequence[str], threshold: float, image_size: tuple[int, int], *, relative: bool = True

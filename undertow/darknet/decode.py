@@ -115,12 +115,7 @@ def get_network_boxes(
     if len({head.classes for head in heads}) > 1:
         raise ShapeError(f"the heads differ in their classes: {[head.classes for head in heads]}")
     frame = Frame(net_size, image_size, relative, letterbox)
-    parts = [head.candidates(frame, threshold, index) for head in heads]
-    return Candidates(
-        np.concatenate([part.boxes for part in parts]),
-        np.concatenate([part.objectness for part in parts]),
-        np.concatenate([part.probabilities for part in parts]),
-    )
+    return Candidates.joined([head.candidates(frame, threshold, index) for head in heads])
 
 
 def yolo_boxes(head: YoloHead, net_size: tuple[int, int], threshold: float, index: int = 0) -> Candidates:
@@ -133,27 +128,31 @@ def yolo_boxes(head: YoloHead, net_size: tuple[int, int], threshold: float, inde
     cells = head.output[index].reshape(n, 5 + head.classes, height * width)
     cell, anchor = np.nonzero((cells[:, 4] > threshold).T)
     found = cells[anchor, :, cell]
-    boxes = _boxes_at(head, found, anchor, cell, net_size)
+    chosen = np.asarray(head.anchors, np.float32)[np.asarray(head.mask, np.intp)[anchor]]
+    boxes = boxes_at(chosen, found[:, :4], cell, (width, height), net_size, head.new_coords)
     objectness = found[:, 4].astype(np.float32)
     probabilities = objectness[:, None] * found[:, 5:]
     return Candidates(boxes, objectness, np.where(probabilities > threshold, probabilities, np.float32(0)))
 
 
-def _boxes_at(
-    head: YoloHead,
+def boxes_at(
+    anchors: NDArray[np.float32],
     found: NDArray[np.float32],
-    anchor: NDArray[np.intp],
     cell: NDArray[np.intp],
+    grid: tuple[int, int],
     net_size: tuple[int, int],
+    new_coords: bool = False,
 ) -> NDArray[np.float32]:
-    """Darknet's `get_yolo_box` for rows (n, 5 + classes) at the given anchors (of the mask) and cells."""
-    _, _, height, width = head.output.shape
-    chosen = np.asarray(head.anchors, np.float32)[np.asarray(head.mask, np.intp)[anchor]]
+    """Darknet's `get_yolo_box` for rows (n, 4) of x, y, w, h with their anchors (n, 2) and cells; (n, 4).
+
+    grid, net_size: (width, height) of the head in cells and of the network in pixels. new_coords: see `YoloHead`.
+    """
+    width, height = grid
     x = (cell % width + found[:, 0]) / np.float32(width)
     y = (cell // width + found[:, 1]) / np.float32(height)
     with np.errstate(over="ignore"):
-        growth = 4 * found[:, 2:4] ** 2 if head.new_coords else np.exp(found[:, 2:4])
-        size = growth * chosen / np.asarray(net_size, np.float32)
+        growth = 4 * found[:, 2:4] ** 2 if new_coords else np.exp(found[:, 2:4])
+        size = growth * anchors / np.asarray(net_size, np.float32)
     return np.concatenate([x[:, None], y[:, None], size], axis=1).astype(np.float32)
 
 

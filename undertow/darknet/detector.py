@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from undertow.darknet.boxes import Candidates, Detection
 from undertow.darknet.network import Network
-from undertow.darknet.nms import do_nms_sort
 from undertow.data.images import load_image
 from undertow.data.resize import Picture, letterbox_image, resize_image, stretch_image
 from undertow.errors import ShapeError
@@ -41,7 +40,7 @@ def find_candidates(net: Network, picture: Picture, threshold: float, nms: float
     """All boxes above the threshold after suppression, relative to the picture (channels, height, width)."""
     net.predict(fit_picture(net, picture)[None])
     candidates = net.candidates((picture.shape[2], picture.shape[1]), threshold)
-    return do_nms_sort(candidates, nms) if nms else candidates
+    return net.suppress(candidates, nms) if nms else candidates
 
 
 def fit_picture(net: Network, picture: Picture) -> Picture:

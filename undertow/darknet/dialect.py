@@ -30,7 +30,8 @@ class Dialect:
     batch_norm: how a batch is normalised. Darknet on the CPU: sqrt(variance) + 1e-6 with the variance over N-1
         (blas.c normalize_cpu, variance_cpu), and a backward for sqrt(variance + 1e-5) and N whatever the forward
         did (batchnorm_layer.c); on the GPU 1e-5 under the root forward too.
-    batch_norm_momentum: share of the new batch in the rolling statistics (batchnorm_layer.c: .01).
+    batch_norm_momentum: share of the new batch in the rolling statistics (batchnorm_layer.c: .01; the fork's: .1 on
+        the CPU, .01 on the GPU).
     straight_through_heads: gradients that later layers send into a softmax or yolo layer pass to its input
         unchanged (softmax_layer.c and yolo_layer.c: axpy); otherwise through the derivative of the activation.
     temperature_in_gradient: whether softmax divides its gradient by the temperature.
@@ -66,6 +67,8 @@ class Dialect:
         1, and 0 in crnn (make_convolutional_layer leaves learning_rate_scale at 0).
     carried_states: types whose state goes on from one training pass to the next (rnn_layer.c, crnn_layer.c: the state
         starts from 0; gru_layer.c, lstm_layer.c: it goes on; on the GPU that of rnn too). At inference all go on.
+    weights_version: what weights files say they were written by (parser.c save_weights_upto).
+    fork: files are laid out as AlexeyAB's fork does it (batchnorm layers keep their biases there).
     adam: whether `adam=1` is followed (update_convolutional_layer_gpu) or ignored (CPU).
     """
 
@@ -97,6 +100,8 @@ class Dialect:
     recurrent_rates: bool = True
     carried_states: tuple[str, ...] = ()
     adam: bool = True
+    weights_version: tuple[int, int, int] = (0, 2, 0)
+    fork: bool = False
 
 
 EXACT = Dialect("exact")
@@ -146,7 +151,17 @@ DARKNET_GPU = replace(
     adam=True,
 )
 
-DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (EXACT, DARKNET_CPU, DARKNET_GPU)}
+# AlexeyAB's fork (YOLOv4), forward on the CPU, with true derivatives: its own way back loses residual gradients too.
+ALEXEYAB = Dialect(
+    "alexeyab",
+    batch_norm=BatchNormRule(Scaling(1e-5, "inside", "N-1")),
+    batch_norm_momentum=0.1,
+    letterbox=False,
+    weights_version=(0, 2, 5),
+    fork=True,
+)
+
+DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (EXACT, DARKNET_CPU, DARKNET_GPU, ALEXEYAB)}
 
 
 def dialect_named(name: str) -> Dialect:

@@ -1,8 +1,8 @@
 """Keys that AlexeyAB's fork added to the sections of the 2018 program, and what they would change.
 
 A key at a value that changes nothing is accepted. Any other value is told: an error where the network's output
-would differ, a warning where only training, the fitting of pictures or the choice among boxes would. Nothing is
-ignored in silence, except keys that only steer what the fork prints or draws.
+would differ, a warning where only training would. Nothing is ignored in silence, except keys that only steer what the
+fork prints or draws. Keys that are followed stand among the options of their section, marked `fork=True`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ class Effect(Enum):
 
     OUTPUT = "what the network computes"
     TRAINING = "training only"
-    FITTING = "how pictures are fitted to the input"
-    BOXES = "which of several overlapping boxes is kept"
+    LOSS = "training only (the loss)"
     DISPLAY = "what is printed or drawn"
 
 
@@ -35,6 +34,10 @@ class ForkKey:
     def is_neutral(self, value: str, section: Section) -> bool:
         """Whether the key may as well be left out."""
         return self.effect is Effect.DISPLAY or any(_matches(value, other, section) for other in self.neutral)
+
+    def is_everywhere(self, value: str, section: Section) -> bool:
+        """Whether cfgs of the 2018 program have this too: keys of its recurrent layers from before 2018."""
+        return section.name in ("rnn", "crnn") and self.is_neutral(value, section)
 
 
 def _matches(value: str, other: str, section: Section) -> bool:
@@ -67,24 +70,21 @@ NET = (
         augment_speed="2", dynamic_minibatch="0", loss_scale="1", try_fix_nan="0", weights_reject_freq="0",
         equidistant_point="0", badlabels_rejection_percentage="0", num_sigmas_reject_badlabels="0",
         resize_step="32", track="0",
-        learning_rate_min="*", sgdr_cycle="*", sgdr_mult="*",
     )
-    | _keys(Effect.FITTING, letter_box="1")
     | _keys(
         Effect.DISPLAY, max_chart_loss="", show_receptive_field="", optimized_memory="", workspace_size_limit_MB="",
         use_cuda_graph="",
     )
 )  # fmt: skip
 
-_HEAD_TRAINING = _keys(Effect.TRAINING, resize="1", focal_loss="0")
+_HEAD_TRAINING = _keys(Effect.TRAINING, resize="1") | _keys(Effect.LOSS, focal_loss="0")
 
 _YOLO = (
     _keys(
-        Effect.TRAINING, iou_loss="mse", iou_normalizer="1", cls_normalizer="1", obj_normalizer="1", iou_thresh="1",
+        Effect.LOSS, iou_loss="mse", iou_normalizer="1", cls_normalizer="1", obj_normalizer="1", iou_thresh="1",
         delta_normalizer="1", iou_thresh_kind="iou", label_smooth_eps="0", objectness_smooth="0", max_delta="",
         counters_per_class="", embedding_layer="999999",
     )
-    | _keys(Effect.BOXES, nms_kind="default", beta_nms="*")
     | _keys(
         Effect.DISPLAY, show_details="", track_history_size="", sim_thresh="", dets_for_track="", dets_for_show="",
         track_ciou_norm="",
@@ -96,35 +96,23 @@ _YOLO = (
 BY_SECTION: dict[str, dict[str, ForkKey]] = {
     "net": NET,
     "convolutional": _keys(
-        Effect.OUTPUT, stride_x="@stride", stride_y="@stride", dilation="1", antialiasing="0", share_index="", cbn="0",
-        assisted_excitation="0", sway="0", rotate="0", stretch="0", stretch_sway="0", reverse="0", coordconv="0",
-        bin_output="0",
+        Effect.OUTPUT, sway="0", rotate="0", stretch="0", stretch_sway="0", reverse="0", coordconv="0", bin_output="0"
     )
-    | _keys(Effect.TRAINING, grad_centr="0", angle="15"),
-    "maxpool": _keys(
-        Effect.OUTPUT, stride_x="@stride", stride_y="@stride", maxpool_depth="0", out_channels="1", antialiasing="0",
-        maxpool_zero_nonmax="0",
-    ),
-    "shortcut": _keys(Effect.OUTPUT, weights_type="none", weights_normalization="none"),
-    "route": _keys(Effect.OUTPUT, groups="1", group_id="0"),
+    | _keys(Effect.TRAINING, grad_centr="0", angle="15", assisted_excitation="0"),
+    "maxpool": _keys(Effect.OUTPUT, maxpool_zero_nonmax="0"),
     "dropout": _keys(Effect.TRAINING, dropblock="0", dropblock_size_rel="0", dropblock_size_abs="0"),
     "rnn": _keys(Effect.OUTPUT, hidden="@output", logistic="0"),
     "crnn": _keys(
         Effect.OUTPUT, size="3", stride="1", dilation="1", pad="1", padding="1", output="", hidden="", groups="1",
         xnor="0",
     ),
+    "conv_lstm": _keys(Effect.OUTPUT, xnor="0", bottleneck="0", shortcut="0", lstm_activation="tanh")
+    | _keys(Effect.TRAINING, time_normalizer="1"),
     "yolo": _YOLO,
+    "Gaussian_yolo": _YOLO | _keys(Effect.LOSS, uc_normalizer="1"),
     "region": _HEAD_TRAINING,
     "detection": _keys(Effect.TRAINING, resize="1"),
 }  # fmt: skip
 
-# Section types and words of the fork, so that a message can say where they come from.
-SECTIONS = (
-    "Gaussian_yolo", "scale_channels", "sam", "conv_lstm", "history", "local_avg", "local_avgpool", "reorg3d",
-    "contrastive", "empty", "silence", "implicit",
-)  # fmt: skip
-ACTIVATIONS = (
-    "mish", "hard_mish", "swish", "gelu", "revleaky", "relu6", "normalize_channels", "normalize_channels_softmax",
-    "normalize_channels_softmax_maxval",
-)  # fmt: skip
-POLICIES = ("sgdr",)
+# Section types of the fork that nothing reads, so that a message can say where they come from.
+SECTIONS = ("contrastive",)

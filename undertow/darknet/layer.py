@@ -81,7 +81,7 @@ class Layer:
     """One layer. Subclasses compute `forward`; the fields carry the names of Darknet's `struct layer`.
 
     w, h, c, out_w, out_h, out_c: 0 where input or output is not an image. inputs, outputs: values for one sample.
-    cost, output, delta: of the last pass.
+    cost, output, delta: of the last pass. owner: the layer whose parameters these are, when it is another one.
     """
 
     type: ClassVar[str] = ""
@@ -111,6 +111,7 @@ class Layer:
         self.parameters: MutableMapping[str, Parameter] = {}
         self.updates: MutableMapping[str, Array] = {}
         self.buffers: MutableMapping[str, Array] = {}
+        self.owner: Layer | None = None
         self._output: Variable | None = None
         self._delta_at: Variable | None = None
 
@@ -221,6 +222,11 @@ class Layer:
         """A learned array: weights, biases or scales."""
         parameter = self.parameters[name] = Parameter(data, name=f"layer{self.index}.{name}")
         return parameter
+
+    def share(self, owner: Layer) -> None:
+        """Use the parameters, statistics and updates of another layer (share_index of AlexeyAB's fork)."""
+        self.owner = owner
+        self.parameters, self.buffers, self.updates = owner.parameters, owner.buffers, owner.updates
 
     def parameter(self, name: str) -> Parameter:
         """The Variable behind `weights`, `biases` or `scales`."""

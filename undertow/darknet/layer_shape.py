@@ -59,10 +59,14 @@ class LayerShape:
 
 @dataclass
 class ShapeBuilder:
-    """The layers found so far, and what the next one reads; the rules of `shape_rules` work on it."""
+    """The layers found so far, and what the next one reads; the rules of `shape_rules` work on it.
+
+    fork: the net belongs to AlexeyAB's fork.
+    """
 
     config: Config
     net: NetOptions
+    fork: bool = False
     layers: list[LayerShape] = field(default_factory=list)
     section: Section = field(init=False)
 

@@ -46,6 +46,8 @@ class HeadLayer(LossLayer):
 
     classes: int
     max_boxes: int
+    nms_kind: str = "default"
+    beta_nms: float = 0.6
 
     @property
     def statistics(self) -> Any:
@@ -189,6 +191,7 @@ class Yolo(HeadLayer):
         self.biases = np.array(given.anchors, np.float32)
         self.anchors = self.biases.reshape(-1, 2)
         self.max_boxes = given.max_boxes
+        self.nms_kind, self.beta_nms = given.nms_kind, given.beta_nms
         self.given = given
         self.class_map = None if given.map is None else read_class_map(context.find(given.map), given.classes)
 

@@ -8,6 +8,14 @@ import numpy as np
 
 from undertow.core.variable import Variable
 from undertow.darknet.functions import shortcut_sum, tap
+from undertow.darknet.functions_fork import (
+    blur,
+    depth_max,
+    fork_activation,
+    fork_pooling,
+    normalized_weights,
+    weighted_sum,
+)
 from undertow.darknet.layer import BuildContext, Layer, Pass, as_image, as_rows
 from undertow.darknet.layer_shape import LayerShape
 from undertow.darknet.options_layers import (
@@ -22,15 +30,18 @@ from undertow.errors import GraphError
 from undertow.functions import concat, darknet_activation, mean
 from undertow.functions.pooling import MaxPool2d
 from undertow.functions.resample import downsample, upsample
-from undertow.kernels.geometry import darknet_pooling
+from undertow.kernels.geometry import PoolGeometry, darknet_pooling
 
 Array = np.ndarray[Any, Any]
 
 
 def activate(x: Variable, name: str, gradient_from_output: bool) -> Variable:
-    """Darknet's activation; a linear one adds nothing to the graph."""
+    """Darknet's activation, or one of AlexeyAB's fork; a linear one adds nothing to the graph."""
     if name == "linear":
         return x
+    y = fork_activation(x, name)
+    if y is not None:
+        return y
     return darknet_activation(x, name, gradient="darknet" if gradient_from_output else "true")
 
 
@@ -43,12 +54,25 @@ class Maxpool(Layer):
         super().__init__(options, shape, context)
         given = cast(MaxpoolOptions, options)
         self.size, self.stride, self.pad = given.size, given.stride, given.padding
-        self._geometry = darknet_pooling(self.h, self.w, self.size, self.stride, self.pad)
+        self.antialiasing, self.strides = given.antialiasing, given.strides
+        self.out_channels = given.out_channels if given.maxpool_depth else 0
+        self._geometry = self._windows()
         self._function: MaxPool2d | None = None
 
+    def _windows(self) -> PoolGeometry:
+        """Darknet's rule, with a stride for each axis; before a blur all windows count."""
+        steps = (1, 1) if self.antialiasing else self.strides
+        if steps[0] == steps[1]:
+            return darknet_pooling(self.h, self.w, self.size, steps[0], self.pad)
+        return fork_pooling(self.h, self.w, self.size, steps, self.pad, (self.out_h, self.out_w))
+
     def forward(self, x: Variable, run: Pass) -> Variable:
+        self._function = None
+        if self.out_channels:
+            return depth_max(as_image(x, self), self.out_channels)
         self._function = MaxPool2d(self._geometry)
-        return self._function(as_image(x, self))
+        y = self._function(as_image(x, self))
+        return blur(y, self.antialiasing, self.strides) if self.antialiasing else y
 
     def release(self) -> None:
         super().release()
@@ -74,7 +98,10 @@ class Avgpool(Layer):
 
 
 class Route(Layer):
-    """The outputs of other layers, joined along the channels (route_layer.c)."""
+    """The outputs of other layers, joined along the channels (route_layer.c).
+
+    groups, group_id: of AlexeyAB's fork, only one of so many equal parts of each.
+    """
 
     type = "route"
 
@@ -82,17 +109,27 @@ class Route(Layer):
         super().__init__(options, shape, context)
         self.input_layers = tuple(i if i >= 0 else self.index + i for i in cast(RouteOptions, options).layers)
         self.n = len(self.input_layers)
+        self.groups, self.group_id = cast(RouteOptions, options).groups, cast(RouteOptions, options).group_id
 
     def forward(self, x: Variable, run: Pass) -> Variable:
         parts = [run.read(i, self.index) for i in self.input_layers]
+        if self.groups > 1:
+            parts = [self._part(part) for part in parts]
         if any(part.ndim != parts[0].ndim for part in parts):
             parts = [as_rows(part) for part in parts]
         # A route of its own even with one input, so that its delta can be told from its source's.
         return concat(parts, axis=1) if len(parts) > 1 else tap(parts[0])
 
+    def _part(self, source: Variable) -> Variable:
+        size = source.shape[1] // self.groups
+        return source[:, self.group_id * size : (self.group_id + 1) * size]
+
 
 class Shortcut(Layer):
-    """y = activation(alpha x + beta source) (shortcut_layer.c)."""
+    """y = activation(alpha x + beta source) (shortcut_layer.c).
+
+    In AlexeyAB's fork y = activation(w0 x + w1 source1 + ...), the weights normalised, or without them.
+    """
 
     type = "shortcut"
 
@@ -101,17 +138,27 @@ class Shortcut(Layer):
         given = cast(ShortcutOptions, options)
         self.activation = given.activation
         self.alpha, self.beta = given.alpha, given.beta
-        self.source = given.source if given.source >= 0 else self.index + given.source
+        self.sources, self.source = shape.sources, shape.sources[0]
+        self.weights_normalization = given.weights_normalization
         self._plain = self.alpha == self.beta == 1 and context.shapes[self.source].out_shape == shape.out_shape
+        for spec in shape.parameters:
+            self.add_parameter(spec.name, np.ones(spec.shape, context.dtype))
 
     def forward(self, x: Variable, run: Pass) -> Variable:
         source = run.read(self.source, self.index)
-        if self._plain:
+        if len(self.sources) > 1 or self.parameters:
+            y = weighted_sum(x, [run.read(i, self.index) for i in self.sources], self._input_weights())
+        elif self._plain:
             y = x + source
         else:
             y = shortcut_sum(x, source, self.alpha, self.beta, self.dialect.shortcut_alpha_everywhere)
         self._delta_at = y
         return activate(y, self.activation, self.dialect.gradient_from_output)
+
+    def _input_weights(self) -> Variable | None:
+        if "weights" not in self.parameters:
+            return None
+        return normalized_weights(self.parameters["weights"], self.weights_normalization)
 
 
 class Upsample(Layer):

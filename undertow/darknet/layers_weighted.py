@@ -8,6 +8,7 @@ import numpy as np
 
 from undertow.core.variable import Variable
 from undertow.darknet.functions import xnor_conv2d
+from undertow.darknet.functions_fork import blur
 from undertow.darknet.layer import BuildContext, Layer, Pass, as_image, as_rows
 from undertow.darknet.layer_shape import LayerShape
 from undertow.darknet.layers_plain import activate
@@ -147,8 +148,13 @@ class Convolutional(WeightedLayer):
         self.pad, self.groups, self.xnor = given.border, given.groups, given.xnor
         self.overwrites = self.size == 1
         self._misread = self.size == 1 and self.stride > 1 and self.dialect.pointwise_ignores_stride
-        step = 1 if self._misread else self.stride
-        self.geometry = ConvGeometry((step, step), (self.pad,) * 4, groups=self.groups)
+        self.antialiasing, self.strides, self.dilation = given.antialiasing, given.strides, given.dilation
+        steps = (1, 1) if self._misread or self.antialiasing else self.strides
+        border = (self.pad * self.dilation,) * 4
+        self.geometry = ConvGeometry(steps, border, (self.dilation, self.dilation), self.groups)
+        if given.share_index is not None:
+            self.share(context.built[shape.sources[0]])
+            return
         kernel = (self.n, self.c // self.groups, self.size, self.size)
         scale = np.sqrt(2 / (kernel[1] * self.size * self.size))
         self.add_parameter("weights", (scale * context.rng.standard_normal(kernel)).astype(context.dtype))
@@ -166,7 +172,8 @@ class Convolutional(WeightedLayer):
             y = Conv(self.geometry)(x, weights)
         else:
             y = Conv(self.geometry)(x, weights, biases)
-        return self._finish(y, run)
+        y = self._finish(y, run)
+        return blur(y, self.antialiasing, self.strides) if self.antialiasing else y
 
     def overwritten(self) -> Array | None:
         """Where the delta of the layer before survives: None for nowhere, else a mask (1, c, h, w)."""

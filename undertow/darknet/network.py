@@ -12,11 +12,13 @@ from undertow.core.modes import is_training, no_grad, test_mode, train_mode
 from undertow.core.variable import Parameter, Variable
 from undertow.darknet.boxes import Candidates, Detection
 from undertow.darknet.cfg import Config
+from undertow.darknet.choice import check_trainable
 from undertow.darknet.decode import get_network_boxes
 from undertow.darknet.dialect import EXACT, Dialect
 from undertow.darknet.draws import Draws
 from undertow.darknet.layer import Array, BuildContext, Layer, Pass, as_rows, updates_name
 from undertow.darknet.layers_loss import HeadLayer
+from undertow.darknet.nms import do_nms
 from undertow.darknet.nonfinite import check_cost, check_updates
 from undertow.darknet.options_net import NetOptions
 from undertow.darknet.planning import NetworkPlans
@@ -70,8 +72,8 @@ class Network:
 
     def _build(self, config: Config, rng: np.random.Generator) -> None:
         """Layers for the config, with fresh parameters."""
-        self.config = config
-        self.shapes: NetworkShapes = infer_shapes(config)
+        self.config, self._trainable = config, False
+        self.shapes: NetworkShapes = infer_shapes(config, fork=self.dialect.fork or None)
         check_memory(self.shapes, batch=1)
         self.options: NetOptions = self.shapes.net
         context = BuildContext(self.options, self.dialect, rng, self.dtype, self.shapes, lambda: self.seen, self.draws)
@@ -111,6 +113,9 @@ class Network:
         images: an array, or a Variable whose gradient is wanted too. Returns the last layer's output; `output`
         gives the network's, which is that of the last layer that is not a cost.
         """
+        if truth is not None and is_training() and not self._trainable:
+            check_trainable(self.config, self.dialect)
+            self._trainable = True
         x = self.checked_input(images)
         self.input, self.truth = x.data, truth
         self._input_variable = x
@@ -223,8 +228,9 @@ class Network:
 
     @property
     def letterbox(self) -> bool:
-        """Whether pictures are fitted in with grey bars; nets of YOLOv1 take them stretched."""
-        return self.dialect.letterbox and not any(layer.type == "detection" for layer in self.layers)
+        """Whether pictures are fitted in with grey bars (letter_box=1 in [net] asks too); YOLOv1 stretches them."""
+        wanted = self.dialect.letterbox or self.options.letter_box
+        return wanted and not any(layer.type == "detection" for layer in self.layers)
 
     @property
     def batch_number(self) -> int:
@@ -254,7 +260,8 @@ class Network:
 
     def save_weights(self, path: str | os.PathLike[str], *, cutoff: int | None = None) -> None:
         """Write a .weights file that Darknet loads; beside `path`, then renamed."""
-        write_weights(path, self.shapes, self._array, seen=self.seen, cutoff=cutoff)
+        version = self.dialect.weights_version
+        write_weights(path, self.shapes, self._array, seen=self.seen, cutoff=cutoff, version=version)
 
     def detect(
         self, image: str | os.PathLike[str] | Array, threshold: float = 0.5, nms: float = 0.45
@@ -265,11 +272,18 @@ class Network:
         return detect(self, image, threshold, nms)
 
     def candidates(
-        self, image_size: tuple[int, int], threshold: float, *, relative: bool = True, index: int = 0
+        self,
+        image_size: tuple[int, int],
+        threshold: float,
+        *,
+        relative: bool = True,
+        index: int = 0,
+        letterbox: bool | None = None,
     ) -> Candidates:
         """Boxes of the last pass with objectness above the threshold, before suppression (get_network_boxes).
 
-        image_size: (width, height) of the picture. index: which picture of the batch.
+        image_size: (width, height) of the picture. index: which picture of the batch. letterbox: how the picture was
+        fitted in, as this network does it unless given.
         """
         heads = [layer.head() for layer in self.layers if isinstance(layer, HeadLayer)]
         return get_network_boxes(
@@ -278,9 +292,19 @@ class Network:
             image_size,
             threshold,
             relative=relative,
-            letterbox=self.letterbox,
+            letterbox=self.letterbox if letterbox is None else letterbox,
             index=index,
         )
+
+    def suppress(self, candidates: Candidates, threshold: float) -> Candidates:
+        """Non-maximum suppression of the kind that the last head asks for; see `undertow.darknet.nms`."""
+        heads = [layer for layer in self.layers if isinstance(layer, HeadLayer)]
+        kind, beta = (heads[-1].nms_kind, heads[-1].beta_nms) if heads else ("default", 0.0)
+        return do_nms(candidates, threshold, kind, beta)
+
+    def replan(self) -> None:
+        """Forget plans: after a change to what layers compute, not only to their arrays."""
+        self._plans = NetworkPlans(self)
 
     def resize(self, width: int, height: int) -> None:
         """Take pictures of another size from now on; parameters and everything learned stay (resize_network)."""
@@ -303,12 +327,16 @@ class Network:
     def parameters(self) -> Iterator[Parameter]:
         """All learned arrays."""
         for layer in self.layers:
-            yield from layer.parameters.values()
+            if layer.owner is None:
+                yield from layer.parameters.values()
 
     def _make_optimizer(self) -> DarknetSGD:
         """Darknet's update rule over all layers; the layers show its accumulators as their `*_updates`."""
         entries = {
-            f"layer{layer.index:02d}/{name}": (layer, name) for layer in self.layers for name in layer.parameters
+            f"layer{layer.index:02d}/{name}": (layer, name)
+            for layer in self.layers
+            if layer.owner is None
+            for name in layer.parameters
         }
         parameters = [
             DarknetParameter(
@@ -378,5 +406,8 @@ def learning_rate_policy(options: NetOptions, draw: Callable[[int], float] | Non
         scales=options.scales,
         gamma=options.gamma,
         max_batches=options.max_batches,
+        learning_rate_min=options.learning_rate_min,
+        sgdr_cycle=options.sgdr_cycle,
+        sgdr_mult=options.sgdr_mult,
         draw=draw,
     )

@@ -1,32 +1,57 @@
-"""Non-maximum suppression as Darknet does it, down to the order of the results."""
+"""Non-maximum suppression as Darknet and AlexeyAB's fork do it, down to the order of the results."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.darknet.boxes import Candidates, box_iou
+from undertow.darknet.boxes import Candidates, Floats, box_iou
+from undertow.darknet.boxes_measures import box_diou, box_diounms
+
+Measure = Callable[[Floats, Floats], Floats]
 
 # All pairs pay off sooner where every class asks for them; 4096 boxes take 16 MiB.
 _AT_ONCE, _AT_ONCE_FOR_CLASSES = 256, 4096
 _BAND = 32
 
 
-def do_nms_sort(candidates: Candidates, threshold: float) -> Candidates:
-    """Class by class: of two boxes that overlap by more than `threshold` (IoU), the less probable loses the class.
+def do_nms(candidates: Candidates, threshold: float, kind: str = "default", beta: float = 0.6) -> Candidates:
+    """Suppression of the kind that a head asks for by nms_kind= and beta_nms= (diounms_sort of AlexeyAB's fork).
 
+    default, cornersnms: `do_nms_sort`. greedynms, diounms: the same, but overlaps count less the further apart the
+    centres are: IoU - (d^2/c^2)^b with the enclosing diagonal c, b = .6 for greedynms, beta for diounms.
+    Raises ValueError for another kind.
+    """
+    measures: dict[str, Measure] = {
+        "default": box_iou,
+        "cornersnms": box_iou,
+        "greedynms": box_diou,
+        "diounms": lambda a, b: box_diounms(a, b, beta),
+    }
+    if kind not in measures:
+        raise ValueError(f"there is no nms_kind '{kind}'; there are {', '.join(measures)}")
+    return do_nms_sort(candidates, threshold, measures[kind])
+
+
+def do_nms_sort(candidates: Candidates, threshold: float, measure: Measure = box_iou) -> Candidates:
+    """Class by class: of two boxes that overlap by more than `threshold`, the less probable loses the class.
+
+    measure: of the overlap, IoU unless given.
     The result keeps every candidate, with the lost probabilities 0, sorted by the last class (ties: by the class
     before, and so on), those without objectness last, as the original leaves them.
     """
     candidates, alive = _zeros_last(candidates)
     order = np.arange(len(candidates))
     probabilities = candidates.probabilities.copy()
-    overlaps = _Overlaps(candidates.boxes, threshold, _AT_ONCE_FOR_CLASSES)
+    overlaps = _Overlaps(candidates.boxes, threshold, _AT_ONCE_FOR_CLASSES, measure)
     for column in probabilities.T:
         order[:alive] = order[:alive][np.argsort(-column[order[:alive]], kind="stable")]
         ranked = order[:alive][column[order[:alive]] > 0]
         column[ranked[~overlaps.survivors(ranked)]] = 0
-    return Candidates(candidates.boxes, candidates.objectness, probabilities).taken(order)
+    return replace(candidates, probabilities=probabilities).taken(order)
 
 
 def do_nms_obj(candidates: Candidates, threshold: float) -> Candidates:
@@ -47,8 +72,8 @@ def do_nms_obj(candidates: Candidates, threshold: float) -> Candidates:
 class _Overlaps:
     """Which boxes overlap by more than the threshold: all pairs at once, or row by row beyond `at_once` boxes."""
 
-    def __init__(self, boxes: NDArray[np.float32], threshold: float, at_once: int) -> None:
-        self._boxes, self._threshold = boxes, threshold
+    def __init__(self, boxes: NDArray[np.float32], threshold: float, at_once: int, measure: Measure = box_iou) -> None:
+        self._boxes, self._threshold, self._measure = boxes, threshold, measure
         self._pairs = self._all_pairs() if len(boxes) <= at_once else None
 
     def survivors(self, ranked: NDArray[np.intp]) -> NDArray[np.bool_]:
@@ -62,13 +87,13 @@ class _Overlaps:
         return standing
 
     def _row(self, box: np.intp, others: NDArray[np.intp]) -> NDArray[np.bool_]:
-        return box_iou(self._boxes[box], self._boxes[others]) > self._threshold
+        return self._measure(self._boxes[box], self._boxes[others]) > self._threshold
 
     def _all_pairs(self) -> NDArray[np.bool_]:
         pairs = np.empty((len(self._boxes), len(self._boxes)), bool)
         for start in range(0, len(pairs), _BAND):
             band = slice(start, start + _BAND)
-            pairs[band] = box_iou(self._boxes[band, None], self._boxes) > self._threshold
+            pairs[band] = self._measure(self._boxes[band, None], self._boxes) > self._threshold
         return pairs
 
 

@@ -66,7 +66,10 @@ class Options:
 
 @dataclass(frozen=True)
 class OptionField:
-    """One option: the field's name, the key in the cfg and how its value is read and checked."""
+    """One option: the field's name, the key in the cfg and how its value is read and checked.
+
+    fork: a key of AlexeyAB's fork; fork_choices: words of the fork. Reading as the 2018 program knows neither.
+    """
 
     name: str
     key: str
@@ -75,11 +78,14 @@ class OptionField:
     fallback: str = ""
     least: float | None = None
     file_name: bool = False
+    fork: bool = False
+    fork_choices: tuple[str, ...] = ()
 
     def read(self, section: Section, entry: Entry) -> Any:
         """The typed value of an entry. Raises FormatError at its line."""
         if self.choices:
-            return choice_value(section, entry, self.choices, self.fallback)
+            choices = self.choices if section.original else (*self.choices, *self.fork_choices)
+            return choice_value(section, entry, choices, self.fallback)
         if self.file_name:
             return entry.raw or entry.value
         value = _CONVERTERS[self.type](section, entry)
@@ -103,14 +109,18 @@ def option(
     fallback: str = "",
     least: float | None = None,
     file_name: bool = False,
+    fork: bool = False,
+    fork_choices: Sequence[str] = (),
 ) -> Any:
     """A dataclass field for one cfg key.
 
     key: the cfg's name for it where it differs from the field's. choices, fallback: words, and what the original
-    takes for an unknown one. least: smallest allowed value. file_name: keep blanks as written.
+    takes for an unknown one. least: smallest allowed value. file_name: keep blanks as written. fork, fork_choices: see
+    `OptionField`.
     """
     metadata = {
-        "key": key, "choices": tuple(choices), "fallback": fallback, "least": least, "file_name": file_name
+        "key": key, "choices": tuple(choices), "fallback": fallback, "least": least, "file_name": file_name,
+        "fork": fork, "fork_choices": tuple(fork_choices),
     }  # fmt: skip
     return field(default=default, metadata=metadata)
 

@@ -12,11 +12,12 @@ from difflib import get_close_matches
 from typing import cast
 
 from undertow.darknet import fork_keys
+from undertow.darknet import options_fork as fork_layers
 from undertow.darknet import options_heads as heads
 from undertow.darknet import options_layers as layers
 from undertow.darknet.cfg import Config, Entry, Section
 from undertow.darknet.fork_keys import Effect, ForkKey
-from undertow.darknet.option_fields import OptionField, Options, Problem, option_fields
+from undertow.darknet.option_fields import Options, Problem, option_fields
 from undertow.darknet.options_layers import LayerOptions
 from undertow.darknet.options_net import NetOptions
 from undertow.darknet.textfiles import report_oddity, show
@@ -28,11 +29,15 @@ _TOLD_UNKNOWN = 20
 
 @dataclass(frozen=True)
 class SectionType:
-    """One kind of section: its full name, the short names the original also takes, its options."""
+    """One kind of section: its full name, the short names the original also takes, its options.
+
+    fork: only AlexeyAB's fork knows it.
+    """
 
     name: str
     options: type[Options]
     aliases: tuple[str, ...] = ()
+    fork: bool = False
 
     @property
     def fork_keys(self) -> dict[str, ForkKey]:
@@ -70,6 +75,15 @@ _ALL = (
     SectionType("gru", layers.GruOptions),
     SectionType("lstm", layers.LstmOptions),
     SectionType("crnn", layers.CrnnOptions),
+    SectionType("Gaussian_yolo", fork_layers.GaussianYoloOptions, fork=True),
+    SectionType("local_avgpool", fork_layers.LocalAvgpoolOptions, ("local_avg",), fork=True),
+    SectionType("reorg3d", fork_layers.Reorg3dOptions, fork=True),
+    SectionType("scale_channels", fork_layers.ScaleChannelsOptions, fork=True),
+    SectionType("sam", fork_layers.SamOptions, fork=True),
+    SectionType("implicit", fork_layers.ImplicitOptions, fork=True),
+    SectionType("empty", fork_layers.EmptyOptions, ("silence",), fork=True),
+    SectionType("conv_lstm", fork_layers.ConvLstmOptions, fork=True),
+    SectionType("history", fork_layers.HistoryOptions, fork=True),
 )
 
 # By every name a cfg may use.
@@ -81,6 +95,9 @@ def section_type(section: Section) -> SectionType:
     kind = SECTIONS.get(section.name)
     if kind is None:
         raise _unknown_section(section)
+    if kind.fork and section.original:
+        reason = f"section [{section.name}] is one of AlexeyAB's fork, the 2018 program does not know it"
+        raise FormatError(reason, file=section.file, line=section.line)
     return kind
 
 
@@ -110,13 +127,15 @@ def read_section(section: Section, kind: SectionType) -> Options:
     values = {}
     unknown = []
     for entry in section.entries:
+        field = fields.get(entry.key)
         if entry.key in fork:
             _check_fork_key(section, fork[entry.key], entry)
-        elif entry.key not in fields:
+        elif field is None:
             unknown.append(entry)
-        if entry.key in fields and entry.value is not None:
-            field = fields[entry.key]
-            values[field.name] = _read_value(section, field, entry)
+        elif field.fork and section.original:
+            _tell_ignored(section, entry)
+        if field is not None and entry.value is not None and not (field.fork and section.original):
+            values[field.name] = field.read(section, entry)
     _tell_unknown_keys(section, kind, unknown)
     options = kind.options(**values)
     for problem in options.problems():
@@ -140,28 +159,41 @@ def read_layer_options(section: Section) -> LayerOptions:
     return options
 
 
-def training_gaps(config: Config) -> list[Entry]:
-    """Entries of AlexeyAB's fork that would make its training differ from ours; empty for a 2018 cfg."""
+def training_gaps(config: Config, *effects: Effect) -> list[Entry]:
+    """Entries of AlexeyAB's fork that would make its training differ from ours; empty for a 2018 cfg.
+
+    effects: only those that change this, the training or the loss.
+    """
+    wanted = effects or (Effect.TRAINING, Effect.LOSS)
     gaps = []
     for section in config.sections:
         known = section_type(section).fork_keys
         for entry in section.entries:
             key = known.get(entry.key)
-            if key is not None and key.effect is Effect.TRAINING and not key.is_neutral(entry.value or "", section):
+            if key is not None and key.effect in wanted and not key.is_neutral(entry.value or "", section):
                 gaps.append(entry)
     return gaps
 
 
-def _read_value(section: Section, field: OptionField, entry: Entry) -> object:
-    from_fork = {"activation": fork_keys.ACTIVATIONS, "policy": fork_keys.POLICIES}.get(entry.key, ())
-    if entry.value in from_fork and not section.original:
-        raise FormatError(
-            f"{entry.key} '{entry.value}' of AlexeyAB's fork is not supported yet",
-            file=section.file,
-            line=entry.line,
-            remedy=f"use one of: {', '.join(field.choices)}",
-        )
-    return field.read(section, entry)
+def fork_sign(config: Config) -> str | None:
+    """What shows that a cfg was written for AlexeyAB's fork, with its line; None for one of the 2018 program.
+
+    `flip=` says nothing: it only keeps pictures from being mirrored.
+    """
+    for section in config.sections:
+        kind = SECTIONS.get(section.name)
+        if kind is None:
+            continue
+        if kind.fork:
+            return f"section [{section.name}] in line {section.line}"
+        fields, fork = option_fields(kind.options), kind.fork_keys
+        for entry in section.entries:
+            field, value = fields.get(entry.key), entry.value or ""
+            is_fork = field is not None and (field.fork or value in field.fork_choices) and entry.key != "flip"
+            # Old recurrent cfgs carry keys that mean nothing to the 2018 program.
+            if is_fork or (entry.key in fork and not fork[entry.key].is_everywhere(value, section)):
+                return f"{entry.key}={show(value)} in line {entry.line}"
+    return None
 
 
 def _check_fork_key(section: Section, key: ForkKey, entry: Entry) -> None:
@@ -169,14 +201,19 @@ def _check_fork_key(section: Section, key: ForkKey, entry: Entry) -> None:
         return
     shown = f"{entry.key}={show(entry.value or '')}"
     if section.original:
-        reason = f"unknown key: {shown} in [{section.name}] is ignored, as the original does"
-        report_oddity(reason, strict=section.strict, file=section.file, line=entry.line)
+        _tell_ignored(section, entry)
         return
     reason = f"key {shown} of AlexeyAB's fork is not supported yet; it changes {key.effect.value}"
     strict = section.strict or key.effect is Effect.OUTPUT
     report_oddity(
         reason, strict=strict, file=section.file, line=entry.line, remedy="remove the key if you do not need it"
     )
+
+
+def _tell_ignored(section: Section, entry: Entry) -> None:
+    shown = f"{entry.key}={show(entry.value or '')}"
+    reason = f"unknown key: {shown} in [{section.name}] is ignored, as the original does"
+    report_oddity(reason, strict=section.strict, file=section.file, line=entry.line)
 
 
 def _tell_unknown_keys(section: Section, kind: SectionType, entries: list[Entry]) -> None:

@@ -9,6 +9,8 @@ from undertow.darknet.option_fields import UNSET, Problem, option
 from undertow.darknet.options_layers import LayerOptions
 
 IOU_LOSSES = ("mse", "iou", "giou", "diou", "ciou")
+NMS_KINDS = ("default", "greedynms", "diounms", "cornersnms")
+YOLO_POINTS = ("center", "left_top", "right_bottom")
 _DEFAULT_ANCHOR = 0.5
 _MOST_ANCHORS = 4096
 
@@ -42,7 +44,8 @@ class YoloOptions(_AnchorOptions):
 
     scale_x_y and new_coords come from AlexeyAB's fork: boxes are decoded with
     x = (s*scale_x_y - (scale_x_y-1)/2 + column) / width, where s is the logistic of the input, or with new_coords
-    the input itself, and w = (2s)^2 * anchor / net width instead of exp(input) * anchor / net width.
+    the input itself, and w = (2s)^2 * anchor / net width instead of exp(input) * anchor / net width. So do nms_kind
+    and beta_nms: how one of several overlapping boxes is chosen, see `undertow.darknet.nms`.
     """
 
     mask: tuple[int, ...] = option(UNSET)
@@ -52,9 +55,11 @@ class YoloOptions(_AnchorOptions):
     truth_thresh: float = option(1.0)
     random: bool = option(False)
     map: str | None = option(None, file_name=True)
-    scale_x_y: float = option(1.0)
-    new_coords: bool = option(False)
-    iou_loss: str = option("mse", choices=IOU_LOSSES, fallback="iou")
+    scale_x_y: float = option(1.0, fork=True)
+    new_coords: bool = option(False, fork=True)
+    iou_loss: str = option("mse", choices=IOU_LOSSES, fallback="iou", fork=True)
+    nms_kind: str = option("default", choices=NMS_KINDS, fork=True)
+    beta_nms: float = option(0.6, fork=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -13,12 +13,18 @@ ACTIVATIONS = (
     "tanh", "stair",
 )  # fmt: skip
 
+# Those that AlexeyAB's fork added.
+FORK_ACTIVATIONS = (
+    "mish", "hard_mish", "swish", "gelu", "revleaky", "relu6", "normalize_channels", "normalize_channels_softmax",
+    "normalize_channels_softmax_maxval",
+)  # fmt: skip
+
 COST_TYPES = ("seg", "sse", "masked", "smooth", "L1", "wgan")
 
 
 def activation(default: str) -> Any:
     """An `activation=` option; the original falls back to relu for a name it does not know."""
-    return option(default, choices=ACTIVATIONS, fallback="relu")
+    return option(default, choices=ACTIVATIONS, fallback="relu", fork_choices=FORK_ACTIVATIONS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,13 +67,37 @@ class _PaddedOptions(LayerOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ConvolutionalOptions(_PaddedOptions):
-    """[convolutional] or [conv]."""
+    """[convolutional] or [conv].
+
+    Of AlexeyAB's fork: stride_x, stride_y: instead of stride. dilation: steps between the kernel's cells, and a factor
+    on the padding; a 1x1 kernel has none. antialiasing: the convolution keeps the size, then a fixed blur takes the
+    strides, 1 for 3x3, 2 for 2x2. share_index: the layer whose parameters this one uses. cbn: batch statistics of
+    several passes together.
+    """
 
     groups: int = option(1, least=1)
     binary: bool = option(False)
     xnor: bool = option(False)
     flipped: bool = option(False)
     dot: float = option(0.0)
+    stride_x: int = option(UNSET, fork=True)
+    stride_y: int = option(UNSET, fork=True)
+    dilation: int = option(1, least=1, fork=True)
+    antialiasing: int = option(0, least=0, fork=True)
+    share_index: int | None = option(None, fork=True)
+    cbn: bool = option(False, fork=True)
+
+    def __post_init__(self) -> None:
+        self._resolve(stride_x=self.stride, stride_y=self.stride)
+        if self.size == 1:
+            object.__setattr__(self, "dilation", 1)
+        if self.cbn:
+            object.__setattr__(self, "batch_normalize", True)
+
+    @property
+    def strides(self) -> tuple[int, int]:
+        """(vertical, horizontal); the fork takes `stride` for those below 1."""
+        return tuple(step if step > 0 else self.stride for step in (self.stride_y, self.stride_x))  # type: ignore[return-value]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,15 +127,29 @@ class ConnectedOptions(LayerOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class MaxpoolOptions(LayerOptions):
-    """[maxpool] or [max]. padding: in total, for both sides together; size-1 unless given."""
+    """[maxpool] or [max]. padding: in total, for both sides together; size-1 unless given.
+
+    Of AlexeyAB's fork: stride_x, stride_y: instead of stride. maxpool_depth: the largest of every out_channels-th
+    channel instead of a window. antialiasing: as in [convolutional].
+    """
 
     stride: int = option(1, least=1)
     size: int = option(UNSET, least=1)
     padding: int = option(UNSET, least=0)
+    stride_x: int = option(UNSET, least=1, fork=True)
+    stride_y: int = option(UNSET, least=1, fork=True)
+    maxpool_depth: bool = option(False, fork=True)
+    out_channels: int = option(1, least=1, fork=True)
+    antialiasing: int = option(0, least=0, fork=True)
 
     def __post_init__(self) -> None:
-        self._resolve(size=self.stride)
+        self._resolve(size=self.stride, stride_x=self.stride, stride_y=self.stride)
         self._resolve(padding=self.size - 1)
+
+    @property
+    def strides(self) -> tuple[int, int]:
+        """(vertical, horizontal)."""
+        return self.stride_y, self.stride_x
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,25 +159,52 @@ class AvgpoolOptions(LayerOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ShortcutOptions(LayerOptions):
-    """[shortcut]. source: the layer that is added (`from=`), relative when negative."""
+    """[shortcut]. sources: the layer that is added (`from=`), relative when negative; in AlexeyAB's fork several.
 
-    source: int = option(UNSET, key="from")
+    weights_type (of the fork): a learned weight for each input (per_feature, per_layer) or for each of its channels.
+    weights_normalization: what makes the weights of the inputs sum to 1, relu or softmax.
+    """
+
+    sources: tuple[int, ...] = option((), key="from")
     activation: str = activation("linear")
     alpha: float = option(1.0)
     beta: float = option(1.0)
+    weights_type: str = option("none", choices=("none", "per_feature", "per_layer", "per_channel"), fork=True)
+    weights_normalization: str = option("none", choices=("none", "relu", "avg_relu", "softmax"), fork=True)
+
+    @property
+    def source(self) -> int:
+        """The first of the sources, all that the 2018 program knows."""
+        return self.sources[0]
+
+    @property
+    def weighted(self) -> bool:
+        """Whether the inputs have learned weights."""
+        return self.weights_type != "none"
 
     def problems(self) -> Iterator[Problem]:
-        if self.source is UNSET:
+        if not self.sources:
             yield Problem((), "[shortcut] does not say which layer to add", "give from=, for example from=-3")
+        if self.weighted and self.weights_normalization == "none":
+            reason = f"weights_type={self.weights_type} without weights_normalization"
+            yield Problem(("weights_type",), reason, "give weights_normalization=relu or softmax")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RouteOptions(LayerOptions):
-    """[route]. layers: what is joined along the channels, relative when negative."""
+    """[route]. layers: what is joined along the channels, relative when negative.
+
+    groups, group_id (of AlexeyAB's fork): of every layer only part group_id of `groups` equal ones.
+    """
 
     layers: tuple[int, ...] = option(())
+    groups: int = option(1, least=1, fork=True)
+    group_id: int = option(0, least=0, fork=True)
 
     def problems(self) -> Iterator[Problem]:
+        if self.group_id >= self.groups:
+            reason = f"group_id={self.group_id}, but groups={self.groups} are counted from 0"
+            yield Problem(("group_id",), reason, f"give 0 to {self.groups - 1}")
         if not self.layers:
             yield Problem((), "[route] does not say which layers to join", "give layers=, for example layers=-1,61")
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from undertow.darknet.option_fields import UNSET, Options, Problem, option
 
 POLICIES = ("constant", "step", "exp", "poly", "steps", "sigmoid", "random")
+FORK_POLICIES = ("sgdr",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +42,7 @@ class NetOptions(Options):
     clip: float = option(0.0)
 
     # Learning-rate policy.
-    policy: str = option("constant", choices=POLICIES, fallback="constant")
+    policy: str = option("constant", choices=POLICIES, fallback="constant", fork_choices=FORK_POLICIES)
     burn_in: int = option(0, least=0)
     power: float = option(4.0)
     step: int = option(1)
@@ -49,6 +50,12 @@ class NetOptions(Options):
     steps: tuple[int, ...] = option(())
     scales: tuple[float, ...] = option(())
     gamma: float = option(1.0)
+    learning_rate_min: float = option(0.00001, fork=True)
+    sgdr_cycle: int = option(UNSET, fork=True)
+    sgdr_mult: int = option(2, fork=True)
+
+    # Whether pictures are fitted in with grey bars; AlexeyAB's fork stretches them unless told.
+    letter_box: bool = option(False, fork=True)
 
     # Augmentation.
     max_crop: int = option(UNSET)
@@ -61,11 +68,12 @@ class NetOptions(Options):
     saturation: float = option(1.0)
     exposure: float = option(1.0)
     hue: float = option(0.0)
-    flip: bool = option(True)  # AlexeyAB's fork; the original always flips
+    flip: bool = option(True, fork=True)  # the original always flips
     random: bool = option(False)
 
     def __post_init__(self) -> None:
         self._resolve(inputs=self.height * self.width * self.channels, max_crop=self.width * 2, min_crop=self.width)
+        self._resolve(sgdr_cycle=self.max_batches)
         width = max(self.width, 1)  # the ratios mean nothing without an image
         self._resolve(max_ratio=self.max_crop / width, min_ratio=self.min_crop / width)
 
@@ -93,6 +101,9 @@ class NetOptions(Options):
             yield Problem(("inputs",), reason, "remove inputs= from [net]")
         if self.policy == "steps":
             yield from self._step_problems()
+        if self.policy == "sgdr" and min(self.sgdr_cycle, self.sgdr_mult) < 1:
+            reason = f"policy=sgdr with a cycle of {self.sgdr_cycle} that grows {self.sgdr_mult} times"
+            yield Problem(("sgdr_cycle", "sgdr_mult"), reason, "give sgdr_cycle or max_batches, and sgdr_mult, from 1")
 
     def _step_problems(self) -> Iterator[Problem]:
         if not self.steps or not self.scales:

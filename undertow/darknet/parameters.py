@@ -1,8 +1,9 @@
 """Which parameters a layer keeps in a .weights file, in file order (src/parser.c save_weights_upto).
 
 Convolutional and deconvolutional: biases, [scales, rolling_mean, rolling_variance], weights. Connected: biases,
-weights, [scales, rolling_mean, rolling_variance]. Batchnorm: scales, rolling_mean, rolling_variance. Local: biases,
-weights. Recurrent layers: their inner layers one after another.
+weights, [scales, rolling_mean, rolling_variance]. Batchnorm: scales, rolling_mean, rolling_variance, in AlexeyAB's fork
+after biases. Local: biases, weights. Shortcut with weights and implicit: weights. Recurrent layers: their inner layers
+one after another.
 """
 
 from __future__ import annotations
@@ -56,9 +57,10 @@ def connected_specs(layer: int, inputs: int, outputs: int, normalized: bool, pre
     return specs + [ParameterSpec(layer, prefix + name, (outputs,)) for name in names]
 
 
-def batchnorm_specs(layer: int, channels: int) -> list[ParameterSpec]:
-    """Of a batchnorm layer; the 2018 program keeps its biases out of the file."""
-    return [ParameterSpec(layer, name, (channels,)) for name in STATISTICS]
+def batchnorm_specs(layer: int, channels: int, biases: bool = False) -> list[ParameterSpec]:
+    """Of a batchnorm layer; the 2018 program keeps its biases out of the file, AlexeyAB's fork does not."""
+    names = ("biases", *STATISTICS) if biases else STATISTICS
+    return [ParameterSpec(layer, name, (channels,)) for name in names]
 
 
 def local_specs(layer: int, outputs: int, weights: tuple[int, ...]) -> list[ParameterSpec]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 # Their passes hand arrays on from one to the next in Python, which a plan does not see.
-_RECURRENT = frozenset({"rnn", "crnn", "gru", "lstm"})
+_RECURRENT = frozenset({"rnn", "crnn", "gru", "lstm", "conv_lstm", "history"})
 
 
 class NetworkPlans:

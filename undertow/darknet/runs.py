@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from undertow.darknet.cfg import read_cfg
+from undertow.darknet.choice import check_trainable, choose_dialect
 from undertow.darknet.datafile import DataFile, read_data
 from undertow.darknet.dataset import TrainingSet
-from undertow.darknet.dialect import EXACT, Dialect
+from undertow.darknet.dialect import Dialect
 from undertow.darknet.evaluate import Evaluation
 from undertow.darknet.imagelist import read_image_list
 from undertow.darknet.labels import LabelReader
@@ -52,7 +53,7 @@ def load(
     Raises FormatError, with file and line or byte, for files that cannot be used.
     """
     config = read_cfg(cfg, strict)
-    net = Network(config, dialect or EXACT, seed=seed)
+    net = Network(config, dialect or choose_dialect(config, weights)[0], seed=seed)
     if weights is not None:
         net.load_weights(weights, strict=strict)
     if isinstance(names, (str, os.PathLike)):
@@ -80,7 +81,10 @@ def training(
     """
     options, watcher = options or TrainOptions(), watcher or TrainingWatcher()
     source = read_data(data, strict)
-    net = load(cfg, dialect=dialect, seed=options.seed, strict=strict)
+    chosen, why = (dialect, "as asked for") if dialect else choose_dialect(read_cfg(cfg, strict), weights)
+    net = load(cfg, dialect=chosen, seed=options.seed, strict=strict)
+    watcher.note(f"dialect {chosen.name}: {why}")
+    check_trainable(net.config, chosen)
     head = detection_head(net)
     if weights is not None:
         for line in net.load_weights(weights, strict=strict).report:

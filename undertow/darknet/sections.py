@@ -5,6 +5,15 @@ from __future__ import annotations
 from undertow.darknet.cfg import Section
 from undertow.darknet.layer import BuildContext, Layer
 from undertow.darknet.layer_shape import LayerShape
+from undertow.darknet.layers_fork import (
+    Empty,
+    GaussianYolo,
+    Implicit,
+    LocalAvgpool,
+    Reorg3d,
+    Sam,
+    ScaleChannels,
+)
 from undertow.darknet.layers_heads import Detection, Iseg, Region
 from undertow.darknet.layers_local import Local
 from undertow.darknet.layers_loss import Cost, Logistic, Softmax, Yolo
@@ -46,6 +55,13 @@ LAYERS: dict[str, type[Layer]] = {
         Gru,
         Lstm,
         Crnn,
+        LocalAvgpool,
+        Reorg3d,
+        ScaleChannels,
+        Sam,
+        Implicit,
+        Empty,
+        GaussianYolo,
     )
 }
 

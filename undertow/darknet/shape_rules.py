@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from undertow.darknet import options_fork, shape_rules_fork
 from undertow.darknet import options_heads as heads
 from undertow.darknet import options_layers as options
 from undertow.darknet.layer_shape import LayerShape, Shape, ShapeBuilder, image_text
@@ -34,7 +35,7 @@ def convolution_bflops(filters: int, size: int, channels: int, groups: int, out_
 
 
 def convolutional(build: ShapeBuilder, o: options.ConvolutionalOptions) -> LayerShape:
-    """out = (in + 2*border - size) / stride + 1, rounded down."""
+    """out = (in + 2*border - size) / stride + 1, rounded down; antialiasing of AlexeyAB's fork: see there."""
     channels, height, width = build.image()
     if channels % o.groups or o.filters % o.groups:
         raise build.error(
@@ -45,15 +46,17 @@ def convolutional(build: ShapeBuilder, o: options.ConvolutionalOptions) -> Layer
     if o.flipped and o.groups > 1:
         raise build.error("flipped=1 does not work with groups", "flipped")
     _check_numload(build, o, o.filters)
-    out_height, out_width = _window_out(build, height, o), _window_out(build, width, o)
+    out_height, out_width = shape_rules_fork.convolution_out(build, o, (height, width))
     weights = (o.filters, channels // o.groups, o.size, o.size)
+    specs, owner = shape_rules_fork.convolution_specs(build, o, weights)
     return build.layer(
         o,
         (o.filters, out_height, out_width),
-        parameters=convolutional_specs(build.index, o.filters, weights, o.batch_normalize),
+        sources=owner,
+        parameters=specs,
         workspace=out_height * out_width * o.size * o.size * channels // o.groups * _FLOAT,
         bflops=convolution_bflops(o.filters, o.size, channels, o.groups, out_height, out_width),
-        reduction=build.reduction * o.stride,
+        reduction=build.reduction * max(o.strides),
     )
 
 
@@ -102,15 +105,10 @@ def local(build: ShapeBuilder, o: options.LocalOptions) -> LayerShape:
 def maxpool(build: ShapeBuilder, o: options.MaxpoolOptions) -> LayerShape:
     """out = (in + padding - size) / stride + 1, rounded down; `padding` is the total of both sides."""
     channels, height, width = build.image()
-    if min(height, width) + o.padding < o.size:
-        raise build.error(
-            f"the window of {o.size}x{o.size} is larger than the input {width}x{height} with {o.padding} of padding",
-            "size",
-            remedy="give a smaller size, or leave padding out",
-        )
-    out_height = (height + o.padding - o.size) // o.stride + 1
-    out_width = (width + o.padding - o.size) // o.stride + 1
-    return build.layer(o, (channels, out_height, out_width), reduction=build.reduction * o.stride)
+    if o.maxpool_depth:
+        return shape_rules_fork.maxpool_depth(build, o, (channels, height, width))
+    out = shape_rules_fork.maxpool_out(build, o, (height, width))
+    return build.layer(o, (channels, *out), reduction=build.reduction * max(o.strides))
 
 
 def avgpool(build: ShapeBuilder, o: options.AvgpoolOptions) -> LayerShape:
@@ -122,7 +120,10 @@ def avgpool(build: ShapeBuilder, o: options.AvgpoolOptions) -> LayerShape:
 def shortcut(build: ShapeBuilder, o: options.ShortcutOptions) -> LayerShape:
     """The size of the layer before; the other source is sampled or spread by a whole ratio, equal for both axes."""
     channels, height, width = build.image()
-    source = build.source(o.source, "from")
+    sources = [build.source(index, "from") for index in (o.sources[:1] if build.section.original else o.sources)]
+    if len(sources) > 1 or o.weighted:
+        return shape_rules_fork.several_sources(build, o, sources)
+    source = sources[0]
     other = source.out_shape
     if not all(other):
         raise build.error(f"layer {source.index} [{source.type}] gives no image that could be added", "from")
@@ -138,17 +139,17 @@ def shortcut(build: ShapeBuilder, o: options.ShortcutOptions) -> LayerShape:
 
 
 def route(build: ShapeBuilder, o: options.RouteOptions) -> LayerShape:
-    """The layers' outputs one after another along the channels; all of one width and height."""
+    """The layers' outputs, or one of `groups` parts of each, joined along the channels; all of one width and height."""
     found = [build.source(index, "layers") for index in o.layers]
     first = found[0]
     for other in found[1:]:
         if other.out_shape[1:] != first.out_shape[1:]:
             raise _cannot_join(build, first, other)
-    channels = sum(layer.out_shape[0] for layer in found)
+    channels = sum(layer.out_shape[0] // o.groups for layer in found)
     return build.layer(
         o,
         (channels, *first.out_shape[1:]),
-        outputs=sum(layer.outputs for layer in found),
+        outputs=sum(shape_rules_fork.part_of(build, layer, o.groups) for layer in found),
         sources=tuple(layer.index for layer in found),
         reduction=first.reduction,
     )
@@ -200,7 +201,7 @@ def same_image(build: ShapeBuilder, o: LayerOptions) -> LayerShape:
 def batchnorm(build: ShapeBuilder, o: options.BatchnormOptions) -> LayerShape:
     """An image of unchanged form."""
     shape = build.image()
-    return build.layer(o, shape, parameters=batchnorm_specs(build.index, shape[0]))
+    return build.layer(o, shape, parameters=batchnorm_specs(build.index, shape[0], biases=build.fork))
 
 
 def crop(build: ShapeBuilder, o: options.CropOptions) -> LayerShape:
@@ -230,6 +231,12 @@ def cost(build: ShapeBuilder, o: options.CostOptions) -> LayerShape:
 def yolo(build: ShapeBuilder, o: heads.YoloOptions) -> LayerShape:
     """The image of the convolution before, which must have (classes+5) * len(mask) filters."""
     formula = f"(classes+5)*len(mask) = ({o.classes}+5)*{len(o.mask)}"
+    return _image_head(build, o, o.channels, formula, _YOLO_TRUTHS)
+
+
+def gaussian_yolo(build: ShapeBuilder, o: options_fork.GaussianYoloOptions) -> LayerShape:
+    """The image of the convolution before, which must have (classes+9) * len(mask) filters."""
+    formula = f"(classes+9)*len(mask) = ({o.classes}+9)*{len(o.mask)}"
     return _image_head(build, o, o.channels, formula, _YOLO_TRUTHS)
 
 
@@ -327,18 +334,10 @@ RULES: dict[str, Callable[[ShapeBuilder, Any], LayerShape]] = {
     "gru": gru,
     "lstm": lstm,
     "crnn": crnn,
+    "Gaussian_yolo": gaussian_yolo,
+    "empty": same_shape,
+    **shape_rules_fork.FORK_RULES,
 }
-
-
-def _window_out(build: ShapeBuilder, extent: int, o: options.ConvolutionalOptions) -> int:
-    room = extent + 2 * o.border - o.size
-    if room < 0:
-        raise build.error(
-            f"the window {o.size}x{o.size} is larger than the input ({extent}) with {o.border} of padding on each side",
-            "size",
-            remedy="add pad=1, give a smaller size, or a larger width and height in [net]",
-        )
-    return room // o.stride + 1
 
 
 def _check_numload(build: ShapeBuilder, o: LayerOptions, filters: int) -> None:

@@ -13,7 +13,7 @@ from typing import overload
 
 from undertow.darknet.cfg import Config
 from undertow.darknet.layer_shape import LayerShape, Shape, ShapeBuilder, image_text
-from undertow.darknet.options import read_layer_options, read_net_options, section_type
+from undertow.darknet.options import fork_sign, read_layer_options, read_net_options, section_type
 from undertow.darknet.options_net import NetOptions
 from undertow.darknet.shape_rules import RULES
 from undertow.errors import FormatError, ShapeError
@@ -83,15 +83,17 @@ class NetworkShapes(Sequence[LayerShape]):
         return _FLOAT * (values * (2 if training else 1) + samples * self.inputs) + workspace
 
 
-def infer_shapes(config: Config) -> NetworkShapes:
+def infer_shapes(config: Config, *, fork: bool | None = None) -> NetworkShapes:
     """Shapes, parameters and work of every layer.
 
+    fork: whether weights files are laid out as AlexeyAB's fork does it; None: when the cfg has something of the fork.
     Raises FormatError or ShapeError, with file, line and remedy, where options cannot be used or layers do not fit.
     """
     net = read_net_options(config)
     if not config.layers:
         raise FormatError("the network has no layers", file=config.file, line=config.net.line)
-    build = ShapeBuilder(config, net)
+    of_fork = not config.original and fork_sign(config) is not None if fork is None else fork
+    build = ShapeBuilder(config, net, of_fork)
     for section in config.layers:
         build.section = section
         options = read_layer_options(section)
@@ -109,7 +111,8 @@ def check_memory(
 ) -> None:
     """Raise ShapeError when the network needs more memory than there is; call it before anything is allocated.
 
-    batch: samples in a pass, the cfg's unless given. available: bytes; the machine's physical memory unless given (no check where the system does not tell it).
+    batch: samples in a pass, the cfg's unless given. available: bytes; the machine's physical memory unless given (no
+    check where the system does not tell it).
     """
     limit = _physical_memory() if available is None else available
     needed = shapes.memory(batch, training=training)

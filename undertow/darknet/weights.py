@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from undertow.darknet.layer_shape import LayerShape
 from undertow.darknet.options_layers import ConvolutionalOptions
-from undertow.darknet.parameters import STATISTICS, ParameterSpec
+from undertow.darknet.parameters import STATISTICS, ParameterSpec, batchnorm_specs
 from undertow.darknet.shapes import NetworkShapes
 from undertow.darknet.textfiles import report_oddity, telling_system_errors
-from undertow.darknet.weights_header import LONG_HEADER, WeightsHeader, parse_headers
+from undertow.darknet.weights_header import FORK_REVISION, LONG_HEADER, WeightsHeader, parse_headers
 from undertow.errors import FormatError, ShapeError
 from undertow.files import atomic_write
 
@@ -28,7 +28,6 @@ Array = NDArray[np.float32]
 GetArray = Callable[[int, str], "NDArray[np.floating]"]
 
 _FLOAT = 4
-_FORK_REVISION = 5
 _IMPROBABLE_SEEN = 2**48
 
 
@@ -168,7 +167,7 @@ def _choose_layout(
     layers = shapes[max(start, 0) : max(cutoff, 0)]
     layouts = []
     for header in headers:
-        for fork in (False, True) if header.revision < _FORK_REVISION else (True, False):
+        for fork in (False, True) if header.revision < FORK_REVISION else (True, False):
             pieces = [piece for layer in layers for piece in _pieces(layer, header.transposed, fork)]
             layouts.append(_Layout(header, tuple(pieces)))
     exact = [layout for layout in layouts if layout.end == size]
@@ -182,8 +181,8 @@ def _pieces(layer: LayerShape, transposed: bool, fork: bool) -> list[_Piece]:
     if options.dontload:
         return []
     specs = list(layer.parameters)
-    if fork and layer.type == "batchnorm":
-        specs.insert(0, ParameterSpec(layer.index, "biases", specs[0].shape))
+    if layer.type == "batchnorm":
+        specs = batchnorm_specs(layer.index, layer.out_shape[0], biases=fork)
     if options.dontloadscales and layer.type in ("convolutional", "deconvolutional", "connected"):
         specs = [spec for spec in specs if spec.kind not in STATISTICS]
     if layer.type in ("convolutional", "deconvolutional"):

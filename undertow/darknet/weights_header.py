@@ -11,6 +11,7 @@ from undertow.errors import FormatError
 
 SHORT_HEADER = 16  # three 32-bit version numbers and a 32-bit counter
 LONG_HEADER = 20  # the same with a 64-bit counter
+FORK_REVISION = 5  # AlexeyAB's fork writes 0.2.5
 
 _VERSION_BYTES = 12
 _LARGEST_VERSION = 65535

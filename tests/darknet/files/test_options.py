@@ -48,7 +48,7 @@ def test_all_section_types_of_the_2018_program_are_known() -> None:
         "logistic l2norm net network crnn gru lstm rnn conn connected max maxpool reorg avg avgpool dropout lrn "
         "normalization batchnorm soft softmax route upsample"
     )
-    assert set(SECTIONS) == set(names.split())
+    assert {name for name, kind in SECTIONS.items() if not kind.fork} == set(names.split())
 
 
 def test_fork_keys_belong_to_known_sections_and_hide_no_own_key() -> None:
@@ -97,7 +97,7 @@ def test_pass_batch() -> None:
         ({"policy": "steps"}, "needs steps and scales"),
         ({"policy": "steps", "steps": (1, 2), "scales": (0.1,)}, "steps has 2 values, scales has 1"),
         ({"policy": "step-by-step"}, "unknown policy"),
-        ({"policy": "sgdr"}, "policy 'sgdr' of AlexeyAB's fork"),
+        ({"policy": "sgdr"}, "policy=sgdr with a cycle of 0"),
     ],
 )
 def test_net_options_that_cannot_be(values: dict[str, Any], reason: str) -> None:
@@ -116,7 +116,9 @@ def test_net_options_that_cannot_be(values: dict[str, Any], reason: str) -> None
         ("convolutional", {"filters": 0}, "filters=0 in \\[convolutional\\] is too small"),
         ("convolutional", {"stride": 0}, "stride=0"),
         ("convolutional", {"activation": "leeky"}, "did you mean 'leaky'"),
-        ("convolutional", {"activation": "swish"}, "of AlexeyAB's fork is not supported yet"),
+        ("shortcut", {"from": -1, "weights_type": "per_feature"}, "without weights_normalization"),
+        ("route", {"layers": -1, "groups": 2, "group_id": 2}, "group_id=2, but groups=2"),
+        ("reorg3d", {"reverse": 1}, "reverse=1"),
         ("yolo", {"num": 3, "anchors": (1, 2)}, "anchors has 2 values, num=3 needs 6"),
         ("yolo", {"num": 1, "anchors": (1, 0)}, "anchor 0 is not above 0"),
         ("yolo", {"num": 2, "mask": (1, 2)}, "mask names anchor 2"),
@@ -156,8 +158,12 @@ def test_second_net_section() -> None:
 
 
 def test_section_of_the_fork() -> None:
-    with pytest.raises(FormatError, match=r"\[scale_channels\] of AlexeyAB's fork"):
-        options_of("scale_channels", **{"from": -1})
+    assert options_of("scale_channels", **{"from": -1}).source == -1
+    with pytest.raises(FormatError, match=r"\[contrastive\] of AlexeyAB's fork is not supported yet"):
+        options_of("contrastive")
+    config = parse_cfg("[net]\nwidth=8\nheight=8\nchannels=3\n[sam]\nfrom=-1\n", original=True)
+    with pytest.raises(FormatError, match=r"\[sam\] is one of AlexeyAB's fork"):
+        read_options(config.layers[0])
 
 
 def test_unsupported_section_says_what_works() -> None:
@@ -189,11 +195,10 @@ def test_fork_keys_that_change_nothing_are_accepted(name: str, values: dict[str,
 @pytest.mark.parametrize(
     ("name", "values"),
     [
-        ("route", {"layers": -1, "groups": 2}),
-        ("convolutional", {"dilation": 2}),
-        ("convolutional", {"stride": 1, "stride_x": 2}),
-        ("maxpool", {"maxpool_depth": 1}),
-        ("shortcut", {"from": -1, "weights_type": "per_feature"}),
+        ("convolutional", {"rotate": 1}),
+        ("convolutional", {"coordconv": 1}),
+        ("maxpool", {"maxpool_zero_nonmax": 1}),
+        ("conv_lstm", {"bottleneck": 1}),
     ],
 )
 def test_fork_keys_that_change_the_output_are_errors(name: str, values: dict[str, Any]) -> None:
