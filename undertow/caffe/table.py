@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from undertow.caffe import (
     layers_data,
     layers_dense,
+    layers_detection,
+    layers_forks,
     layers_input,
     layers_loss,
     layers_neuron,
@@ -101,6 +103,18 @@ LAYER_TYPES: dict[str, LayerType] = {
     "Threshold": LayerType(layers_neuron.Threshold, "threshold_param"),
     "Tile": LayerType(layers_shape.Tile, "tile_param"),
     "WindowData": LayerType(layers_data.WindowData, "window_data_param", (0, 0), (2, 2)),
+    # Layers of forks.
+    "Axpy": LayerType(layers_forks.Axpy, "", (3, 3)),
+    "ConvolutionDepthwise": LayerType(layers_forks.ConvolutionDepthwise, "convolution_param"),
+    "DepthwiseConvolution": LayerType(layers_window.Convolution, "convolution_param", (1, MANY), (1, MANY)),
+    "DetectionOutput": LayerType(layers_detection.DetectionOutput, "detection_output_param", (3, 4)),
+    "Interp": LayerType(layers_forks.Interp, "interp_param", (1, 2)),
+    "Normalize": LayerType(layers_forks.Normalize, "norm_param"),
+    "Permute": LayerType(layers_forks.Permute, "permute_param"),
+    "PriorBox": LayerType(layers_detection.PriorBox, "prior_box_param", (2, 2)),
+    "ReLU6": LayerType(layers_forks.ReLU6, "relu6_param"),
+    "ShuffleChannel": LayerType(layers_forks.ShuffleChannel, "shuffle_channel_param"),
+    "Upsample": LayerType(layers_forks.Upsample, "upsample_param", (1, 2)),
 }
 
 

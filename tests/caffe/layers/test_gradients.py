@@ -132,6 +132,20 @@ TRIES = [
     Try("Swish", "swish_param { beta: 0.7 }"),
     Try("TanH"),
     Try("Tile", "tile_param { axis: 1 tiles: 3 }"),
+    Try("Axpy", "", ((2, 3, 1, 1), (2, 3, 2, 2), (2, 3, 2, 2))),
+    Try("ConvolutionDepthwise", "convolution_param { num_output: 6 kernel_size: 3 }"),
+    Try("DepthwiseConvolution", "convolution_param { num_output: 3 group: 3 kernel_size: 2 }"),
+    Try("Interp", "interp_param { height: 7 width: 3 }"),
+    Try("Interp", "interp_param { shrink_factor: 2 pad_beg: -1 zoom_factor: 3 }"),
+    Try("Normalize", "norm_param { across_spatial: false channel_shared: false eps: 0.01 }"),
+    Try("Normalize"),
+    Try("Permute", "permute_param { order: 0 order: 2 order: 3 order: 1 }"),
+    Try("ReLU6", low=5.3),
+    Try("ReLU6", "relu6_param { negative_slope: 0.2 }"),
+    Try("ShuffleChannel", "shuffle_channel_param { group: 2 }", ((2, 6, 2, 3),)),
+    Try("Upsample", "upsample_param { scale: 2 }"),
+    Try("Upsample", "upsample_param { scale: 2 pad_out_w: true }", ((1, 1, 2, 2),),
+        (np.array([[[[0.0, 8], [8, 3]]]]),)),
 ]  # fmt: skip
 
 STATIC = [
@@ -144,7 +158,8 @@ STATIC = [
 ]  # fmt: skip
 
 # No gradient: no backward in the original, no bottoms, or no tops.
-WITHOUT = {"Accuracy", "ArgMax", "Threshold", "Input", "DummyData", "MemoryData", "Silence"}
+WITHOUT = {"Accuracy", "ArgMax", "Threshold", "Input", "DummyData", "MemoryData", "Silence",
+           "PriorBox", "DetectionOutput"}  # fmt: skip
 
 
 class Cube:

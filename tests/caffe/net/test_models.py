@@ -119,3 +119,58 @@ def test_super_resolution(reference_data: Path) -> None:
     expected = recorded(folder)
     small = expected["sr_in"].astype(np.float32)[None, None] / 255
     close(outputs(net, small), expected["sr"], atol=1e-4)
+
+
+def test_ultraface(reference_data: Path) -> None:
+    """Raw box regressions and scores of a net with SSD's Permute."""
+    cv2 = pytest.importorskip("cv2", reason="resizing as in the recording needs OpenCV")
+    data = reference_data / "data"
+    folder = data / "caffe" / "ultraface-rfb-320"
+    picture = np.asarray(photo(data, "astronaut.png").convert("RGB"))
+    image = (cv2.resize(picture, (320, 240)).astype(np.float32) - 127) / 128
+    net = Net(folder / "RFB-320.prototxt", weights=folder / "RFB-320.caffemodel")
+    expected = recorded(folder)
+    outputs(net, image.transpose(2, 0, 1)[None])
+    found = {name: net.blobs[name].data.reshape(1, 4420, -1) for name in net.outputs}
+    for name, values in found.items():
+        close(values, expected["boxes" if values.shape[2] == 4 else "scores"].reshape(values.shape), atol=1e-4)
+        assert name
+    assert sorted(values.shape[2] for values in found.values()) == [2, 4]
+
+
+def test_qr_detector(reference_data: Path) -> None:
+    data = reference_data / "data"
+    folder = data / "caffe" / "wechat_qr"
+    grey = np.asarray(photo(data, "qr_on_dog.png").convert("L")).astype(np.float32) / 255
+    net = Net(folder / "detect.prototxt", weights=folder / "detect.caffemodel")
+    assert net.blobs[net.inputs[0]].shape[1] == 1
+    found = outputs(net, grey[None, None])
+    box = found[0, 0][found[0, 0, :, 2].argmax()]
+    assert box[1:3] == pytest.approx([1, 0.9999], abs=1e-3)
+    assert box[3:] == pytest.approx([0.5486, 0.3811, 0.7367, 0.6300], abs=2e-3)
+
+
+def test_face_detector(reference_data: Path) -> None:
+    """SSD with Normalize, PriorBox and DetectionOutput."""
+    cv2 = pytest.importorskip("cv2", reason="resizing as in the recording needs OpenCV")
+    data = reference_data / "data"
+    folder = data / "caffe" / "yufacedetect-v1"
+    picture = np.asarray(photo(data, "astronaut.png").convert("RGB"))[..., ::-1]
+    image = cv2.resize(np.ascontiguousarray(picture), (320, 240)).astype(np.float32)
+    net = Net(folder / "yufacedetectnet-open-v1.prototxt")
+    with pytest.warns(UndertowWarning, match="LayerParameter field 145"):
+        net.copy_from(folder / "yufacedetectnet-open-v1.caffemodel")
+    rows = outputs(net, image.transpose(2, 0, 1)[None])[0, 0]
+    best = rows[rows[:, 2].argsort()[::-1][:2]]
+    np.testing.assert_allclose(best[0], [0, 1, 0.9995, 0.3496, 0.0979, 0.5358, 0.3430], atol=1e-3)
+    np.testing.assert_allclose(best[1], [0, 1, 0.2819, 0.7782, 0.0128, 0.8403, 0.1806], atol=1e-3)
+
+
+def test_a_converted_yolo_net(reference_data: Path) -> None:
+    """234 layers with Upsample: it builds, its weights fit, and it runs."""
+    folder = reference_data / "data" / "caffe" / "mobilenetv2-yolov3-nano-voc"
+    net = Net(folder / "MobileNetV2-YOLOv3-Nano-voc.prototxt")
+    report = net.copy_from(folder / "MobileNetV2-YOLOv3-Nano-voc.caffemodel")
+    assert not report.only_in_net
+    net.forward()
+    assert all(np.isfinite(net.blobs[name].data).all() for name in net.outputs)

@@ -51,9 +51,9 @@ def test_a_changed_number_is_found(tmp_path: Path) -> None:
 def test_the_command_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = next(f for f in folders(HERE) if f.name == "layer_conv_basic")
     shutil.copytree(folder, tmp_path / "whole" / "layer_conv_basic")
-    unknown = tmp_path / "whole" / "solver_later"
+    unknown = tmp_path / "whole" / "something_else"
     unknown.mkdir()
-    (unknown / "solver.prototxt").write_text("base_lr: 1")
+    (unknown / "odd.prototxt").write_text("")
     assert main(["caffe", str(tmp_path / "whole")]) == 0
     assert "1 of 1 cases hold; 1 not replayed yet" in capsys.readouterr().out
 
