@@ -14,8 +14,8 @@ import numpy as np
 from undertow.darknet.checkpoint import Progress, load_checkpoint, save_checkpoint
 from undertow.darknet.dataset import Sample, TrainingSet
 from undertow.darknet.evaluate import Evaluation
-from undertow.darknet.issues import Issue
 from undertow.darknet.head_statistics import HeadStatistics
+from undertow.darknet.issues import Issue
 from undertow.darknet.layers_heads import BoxHead
 from undertow.darknet.network import Network
 from undertow.darknet.nonfinite import check_parameters
