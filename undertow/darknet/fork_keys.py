@@ -92,20 +92,18 @@ _YOLO = (
     | _HEAD_TRAINING
 )  # fmt: skip
 
-# By the section's full name; sections without an entry have no keys of their own in the fork.
+# By the section's full name; sections without an entry have no keys of their own in the fork. bin_output leaves out the
+# activation before an xnor layer, which reads the signs only.
 BY_SECTION: dict[str, dict[str, ForkKey]] = {
     "net": NET,
     "convolutional": _keys(
-        Effect.OUTPUT, sway="0", rotate="0", stretch="0", stretch_sway="0", reverse="0", coordconv="0", bin_output="0"
+        Effect.OUTPUT, sway="0", rotate="0", stretch="0", stretch_sway="0", reverse="0", coordconv="0", bin_output="*"
     )
     | _keys(Effect.TRAINING, grad_centr="0", angle="15", assisted_excitation="0"),
     "maxpool": _keys(Effect.OUTPUT, maxpool_zero_nonmax="0"),
     "dropout": _keys(Effect.TRAINING, dropblock="0", dropblock_size_rel="0", dropblock_size_abs="0"),
     "rnn": _keys(Effect.OUTPUT, hidden="@output", logistic="0"),
-    "crnn": _keys(
-        Effect.OUTPUT, size="3", stride="1", dilation="1", pad="1", padding="1", output="", hidden="", groups="1",
-        xnor="0",
-    ),
+    "crnn": _keys(Effect.OUTPUT, xnor="0"),
     "conv_lstm": _keys(Effect.OUTPUT, xnor="0", bottleneck="0", shortcut="0", lstm_activation="tanh")
     | _keys(Effect.TRAINING, time_normalizer="1"),
     "yolo": _YOLO,

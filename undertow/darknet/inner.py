@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, MutableMapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -113,6 +113,15 @@ def connected(outer: Layer, name: str, inputs: int, activation: str, normalized:
     return _adopted(outer, name, Connected(options, shape, context))
 
 
+@dataclass(frozen=True)
+class Window:
+    """Of a convolution that keeps the size: an odd size, dilation and groups."""
+
+    size: int = 3
+    dilation: int = 1
+    groups: int = 1
+
+
 def convolutional(
     outer: Layer,
     name: str,
@@ -121,8 +130,9 @@ def convolutional(
     activation: str,
     normalized: bool,
     context: BuildContext,
+    window: Window = Window(),
 ) -> Inner:
-    """A 3x3 convolution of an image (channels, height, width) that keeps its size."""
+    """A convolution of an image (channels, height, width) that keeps its size, 3x3 unless `window` says otherwise."""
     _, height, width = image
     shape: LayerShape = replace(
         outer.shape,
@@ -133,7 +143,15 @@ def convolutional(
         out_shape=(filters, height, width),
         parameters=(),
     )
-    options = ConvolutionalOptions(filters=filters, size=3, pad=True, activation=activation, batch_normalize=normalized)
+    options = ConvolutionalOptions(
+        filters=filters,
+        size=window.size,
+        dilation=window.dilation,
+        groups=window.groups,
+        pad=True,
+        activation=activation,
+        batch_normalize=normalized,
+    )
     return _adopted(outer, name, Convolutional(options, shape, context))
 
 

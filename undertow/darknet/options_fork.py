@@ -122,10 +122,6 @@ class ConvLstmOptions(LayerOptions):
         """Zeros added on each side."""
         return self.size // 2 if self.pad else self.padding
 
-    def problems(self) -> Iterator[Problem]:
-        if self.stride != 1:
-            yield Problem(("stride",), "a [conv_lstm] with a stride cannot feed its state back", "give stride=1")
-
 
 @dataclass(frozen=True, kw_only=True)
 class HistoryOptions(LayerOptions):

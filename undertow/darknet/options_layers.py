@@ -339,10 +339,36 @@ class LstmOptions(LayerOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class CrnnOptions(LayerOptions):
-    """[crnn]: three 3x3 convolutions; the state is fed back."""
+    """[crnn]: three 3x3 convolutions; the state is fed back.
+
+    In AlexeyAB's fork output and hidden count the filters, and the convolutions have size, dilation and groups.
+    """
 
     output_filters: int = option(1, least=1)
     hidden_filters: int = option(1, least=1)
     activation: str = activation("logistic")
     batch_normalize: bool = option(False)
     shortcut: bool = option(False)
+    output: int | None = option(None, least=1, fork=True)
+    hidden: int | None = option(None, least=1, fork=True)
+    size: int = option(3, least=1, fork=True)
+    stride: int = option(1, least=1, fork=True)
+    dilation: int = option(1, least=1, fork=True)
+    pad: bool = option(False, fork=True)
+    padding: int = option(0, least=0, fork=True)
+    groups: int = option(1, least=1, fork=True)
+
+    @property
+    def of_fork(self) -> bool:
+        """Whether the section is written as AlexeyAB's fork reads it."""
+        return self.output is not None or self.hidden is not None
+
+    @property
+    def border(self) -> int:
+        """Zeros added on each side."""
+        return self.size // 2 if self.pad else self.padding
+
+    def problems(self) -> Iterator[Problem]:
+        if not self.of_fork and (self.size, self.stride, self.dilation, self.groups) != (3, 1, 1, 1):
+            reason = "size, stride, dilation and groups of [crnn] are followed only with output= or hidden="
+            yield Problem(("size", "stride", "dilation", "groups"), reason, "count filters by output= and hidden=")

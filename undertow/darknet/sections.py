@@ -14,6 +14,7 @@ from undertow.darknet.layers_fork import (
     Sam,
     ScaleChannels,
 )
+from undertow.darknet.layers_fork_recurrent import ConvLstm, ForkCrnn, History
 from undertow.darknet.layers_heads import Detection, Iseg, Region
 from undertow.darknet.layers_local import Local
 from undertow.darknet.layers_loss import Cost, Logistic, Softmax, Yolo
@@ -24,6 +25,7 @@ from undertow.darknet.layers_recurrent import Crnn, Gru, Lstm, Rnn
 from undertow.darknet.layers_reorg import Reorg
 from undertow.darknet.layers_weighted import Connected, Convolutional, Deconvolutional
 from undertow.darknet.options import unsupported_section
+from undertow.darknet.options_layers import CrnnOptions
 
 LAYERS: dict[str, type[Layer]] = {
     layer.type: layer
@@ -62,6 +64,8 @@ LAYERS: dict[str, type[Layer]] = {
         Implicit,
         Empty,
         GaussianYolo,
+        ConvLstm,
+        History,
     )
 }
 
@@ -70,4 +74,7 @@ def build_layer(section: Section, shape: LayerShape, context: BuildContext) -> L
     """The layer of a section. Raises FormatError, with file and line, for a type that nothing builds yet."""
     if shape.type not in LAYERS:
         raise unsupported_section(section, LAYERS)
-    return LAYERS[shape.type](shape.options, shape, context)
+    layer = LAYERS[shape.type]
+    if isinstance(shape.options, CrnnOptions) and shape.options.of_fork:
+        layer = ForkCrnn
+    return layer(shape.options, shape, context)

@@ -290,6 +290,8 @@ def lstm(build: ShapeBuilder, o: options.LstmOptions) -> LayerShape:
 
 def crnn(build: ShapeBuilder, o: options.CrnnOptions) -> LayerShape:
     """Three 3x3 convolutions that keep the size. The original swaps width and height here, and so does the shape."""
+    if o.of_fork:
+        return shape_rules_fork.crnn(build, o)
     channels, height, width = build.image()
     layers = (
         ("input_layer/", channels, o.hidden_filters),

@@ -7,7 +7,7 @@ from typing import Any
 
 from undertow.darknet import options_fork as options
 from undertow.darknet.layer_shape import LayerShape, Shape, ShapeBuilder, image_text
-from undertow.darknet.options_layers import ConvolutionalOptions, MaxpoolOptions, ShortcutOptions
+from undertow.darknet.options_layers import ConvolutionalOptions, CrnnOptions, MaxpoolOptions, ShortcutOptions
 from undertow.darknet.parameters import ParameterSpec, convolutional_specs
 
 
@@ -182,16 +182,7 @@ def implicit(build: ShapeBuilder, o: options.ImplicitOptions) -> LayerShape:
 def conv_lstm(build: ShapeBuilder, o: options.ConvLstmOptions) -> LayerShape:
     """`output` channels of the same size: the state and the input are added."""
     channels, height, width = build.image()
-    if channels % o.groups or o.output % o.groups:
-        raise build.error(f"groups={o.groups} does not divide {channels} channels and output={o.output}", "groups")
-    if 2 * o.border != o.size - 1:
-        raise build.error(
-            f"size={o.size} with {o.border} of padding changes the size, so that the state cannot be fed back",
-            "padding",
-            "pad",
-            "size",
-            remedy="give pad=1 and an odd size",
-        )
+    _check_feedback(build, o, (channels, o.output))
     gates = [f"v{gate}" for gate in "fio" if o.peephole]
     gates += [f"w{gate}" for gate in "figo"] + [f"u{gate}" for gate in "figo"]
     specs = []
@@ -200,6 +191,34 @@ def conv_lstm(build: ShapeBuilder, o: options.ConvLstmOptions) -> LayerShape:
         shape = (o.output, fan, o.size, o.size)
         specs += convolutional_specs(build.index, o.output, shape, o.batch_normalize, f"{name}/")
     return build.layer(o, (o.output, height, width), parameters=specs)
+
+
+def crnn(build: ShapeBuilder, o: CrnnOptions) -> LayerShape:
+    """Three convolutions of the same size; the original gives [crnn] without output= or hidden= one filter."""
+    channels, height, width = build.image()
+    hidden, filters = o.hidden or 1, o.output or 1
+    _check_feedback(build, o, (channels, hidden, filters))
+    layers = (("input_layer/", channels, hidden), ("self_layer/", hidden, hidden), ("output_layer/", hidden, filters))
+    specs = []
+    for prefix, fan, count in layers:
+        shape = (count, fan // o.groups, o.size, o.size)
+        specs += convolutional_specs(build.index, count, shape, o.batch_normalize, prefix)
+    return build.layer(o, (filters, height, width), parameters=specs)
+
+
+def _check_feedback(build: ShapeBuilder, o: options.ConvLstmOptions | CrnnOptions, channels: tuple[int, ...]) -> None:
+    """The inner convolutions must keep the size."""
+    if any(count % o.groups for count in channels):
+        raise build.error(f"groups={o.groups} does not divide the channels {channels}", "groups")
+    if 2 * o.border != o.size - 1 or o.stride != 1:
+        raise build.error(
+            f"size={o.size} with {o.border} of padding and stride={o.stride} changes the size, so that the state cannot "
+            "be fed back",
+            "padding",
+            "pad",
+            "size",
+            remedy="give pad=1, stride=1 and an odd size",
+        )
 
 
 def history(build: ShapeBuilder, o: options.HistoryOptions) -> LayerShape:
