@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from undertow.caffe.data.database import check_backend, new_database, open_database
+from undertow.caffe.data.database import Database, check_backend, new_database, open_database
 from undertow.caffe.data.datum import datum_from_pixels, datum_pixels, encoded_datum, parse_datum
 from undertow.caffe.data.imagelist import Line, read_image_list
 from undertow.caffe.data.mean import write_mean
@@ -138,7 +138,8 @@ def compute_image_mean(
     """
     total: Array | None = None
     count = 0
-    for count, (key, pixels) in enumerate(_pictures(database, backend), 1):
+    source = open_database(database, backend)
+    for count, (key, pixels) in enumerate(_pictures(source), 1):
         if total is None:
             total = np.zeros(pixels.shape, np.float32)
         if pixels.shape != total.shape:
@@ -147,7 +148,7 @@ def compute_image_mean(
                 file=database, remedy="make the database with resize_height and resize_width",
             )  # fmt: skip
         total += pixels
-        tick(count, 0)
+        tick(count, source.entries)
     if total is None:
         raise FormatError("the database holds no record", file=database)
     mean = total / np.float32(count)
@@ -156,9 +157,9 @@ def compute_image_mean(
     return mean, count
 
 
-def _pictures(database: PathLike, backend: str) -> Iterator[tuple[bytes, Array]]:
-    for key, value in open_database(database, backend).records():
-        yield key, datum_pixels(parse_datum(value, key=key, file=database), key=key, file=database)
+def _pictures(source: Database) -> Iterator[tuple[bytes, Array]]:
+    for key, value in source.records():
+        yield key, datum_pixels(parse_datum(value, key=key, file=source.path), key=key, file=source.path)
 
 
 def convert_mnist(

@@ -26,6 +26,7 @@ CASES = [
     "data_memory_data",
     "data_transformer",
     "data_window_data",
+    "io_functions",
     "lenet_lmdb",
 ]
 

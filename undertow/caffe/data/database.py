@@ -25,8 +25,10 @@ class Database(Protocol):
     """Records in the order of their keys.
 
     records(first): keys and values from the first key that is not below `first`; values are good until the next one.
-    path: for messages.
+    path: for messages. entries: how many records there are, 0 where that is not known.
     """
+
+    entries: int
 
     @property
     def path(self) -> PathLike: ...
@@ -39,6 +41,8 @@ class LevelDb:
 
     LevelDB lets one process at a time open a database, and that only once; within a process all readers share it.
     """
+
+    entries = 0
 
     def __init__(self, source: PathLike) -> None:
         self.path = source
