@@ -87,6 +87,8 @@ class Layer:
     type: ClassVar[str] = ""
     # Stores its input gradient over what is there (see Dialect.overwrite_deltas).
     overwrites: bool = False
+    # Has no output and delta of its own: those of the layer before are its.
+    in_place: bool = False
     activation: str = "linear"
     n: int = 0
     size: int = 0

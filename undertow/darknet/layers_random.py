@@ -33,6 +33,7 @@ class Dropout(Layer):
         self._draws = context.draws.of(self.index)
         self._function: DarknetDropout | None = None
         self._before = context.built[-1] if context.built and self.dialect.dropout_in_place else None
+        self.in_place = self._before is not None
 
     def forward(self, x: Variable, run: Pass) -> Variable:
         if not run.training:

@@ -383,7 +383,11 @@ class Network:
         if self.dialect.overwrite_deltas:
             for layer in self.layers[1:]:
                 if layer.overwrites:
-                    cuts[layer.index - 1] = layer.overwritten()
+                    before = layer.index - 1
+                    cuts[before] = layer.overwritten()
+                    while self.layers[before].in_place and before:  # its delta is that of the layer before it
+                        before -= 1
+                        cuts[before] = layer.overwritten()
         return cuts
 
     def __repr__(self) -> str:

@@ -127,6 +127,24 @@ def test_dropout_in_place_and_not(rng: np.random.Generator) -> None:
     assert not np.allclose(original.layers[0].weight_updates, exact.layers[0].weight_updates, rtol=1e-3)
 
 
+def test_a_dropout_of_nothing_hides_no_overwriting() -> None:
+    """The delta that a 1x1 convolution overwrites is that of the layer before a dropout in place."""
+    pointwise = ("convolutional", {"filters": 4, "size": 1, "activation": "linear"})
+    plain = [net(), conv(4), pointwise, ("shortcut", {"from": -2, "activation": "linear"}), COST]
+    dropped = [net(), conv(4), ("dropout", {"probability": 0}), pointwise, ("shortcut", {"from": 0}), COST]
+    updates = []
+    for sections in (plain, dropped):
+        network = build(sections, DARKNET_CPU)
+        for layer in network.layers:
+            for name, array in layer.arrays().items():
+                array[...] = 0.1 * np.cos(np.arange(array.size)).reshape(array.shape) if name == "weights" else 0.5
+        network.forward(*samples(network))
+        network.backward()
+        updates.append(network.layers[0].weight_updates)
+    assert np.abs(updates[0]).max() > 0
+    assert np.allclose(*updates, rtol=1e-10)
+
+
 def test_draws_follow_from_seed_samples_and_layer() -> None:
     seen = [64]
     draws, others = Draws(7, lambda: seen[0]), Draws(8, lambda: seen[0])
