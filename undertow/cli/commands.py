@@ -31,9 +31,13 @@ def run(arguments: Sequence[str]) -> int:
         return 0
     if first == "darknet":
         return run_darknet(rest)
+    if first == "caffe":
+        from undertow.cli.caffe import run_caffe
+
+        return run_caffe(rest)
     if first == "demo":
         return call(DEMO, rest)
-    remedy = nearest(first, ("darknet", "demo", "help")) or "undertow help lists the commands"
+    remedy = nearest(first, ("darknet", "caffe", "demo", "help")) or "undertow help lists the commands"
     if first in ("detector", "detect"):
         remedy = f"undertow darknet {first} ..."
     raise UsageError(f"there is no command '{first}'", remedy=remedy)
@@ -87,6 +91,8 @@ def overview() -> str:
             "  undertow demo [FOLDER]            a detector learns real pictures, in about three minutes",
             "  undertow darknet detector ...     train, test and measure detectors: the C program's words and flags",
             "  undertow darknet help             all of its functions and flags",
+            "  undertow caffe ...                make databases and mean files: the words and flags of Caffe's tools",
+            "  undertow caffe help               all of its commands and flags",
             "  undertow --version",
         ]
     )

@@ -13,6 +13,7 @@ from tests.caffe.data.samples import make_database, make_images, pictures
 from undertow.caffe.data import datum_pixels, open_database, parse_datum, read_mean
 from undertow.caffe.data.imagelist import read_image_list
 from undertow.caffe.tools import ConvertOptions, compute_image_mean, convert_imageset, convert_mnist
+from undertow.cli import main
 from undertow.cli.caffe import ALIASES, COMMANDS, plain_switches, run_caffe
 from undertow.cli.words import UsageError
 from undertow.errors import FormatError, ShapeError, UndertowWarning
@@ -197,3 +198,11 @@ def test_help_and_unknown_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert set(ALIASES.values()) <= {command.name.split()[-1] for command in COMMANDS}
     with pytest.raises(UsageError, match="did you mean convert_imageset"):
         run_caffe(["convert_images"])
+
+
+def test_the_command_line_reaches_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["caffe", "compute_image_mean", str(make_database(tmp_path / "db", pictures(2)))]) == 0
+    assert main(["caffe", "compute_image_mean", str(tmp_path / "nothing")]) == 2
+    shown = capsys.readouterr()
+    assert shown.out.startswith("Number of channels: 3")
+    assert shown.err.splitlines()[-1].startswith(f"error: {tmp_path / 'nothing'}: there is no such database")
