@@ -1,11 +1,11 @@
-"""`python -m benchmarks train|inference|memory`: Undertow against PyTorch, both sides in one run."""
+"""`python -m benchmarks train|inference|small|memory`: Undertow against PyTorch, both sides in one run."""
 
 from __future__ import annotations
 
 import argparse
 import time
 
-from benchmarks import inference, memory, train
+from benchmarks import inference, memory, small, train
 from benchmarks.timing import Timing, machine, report
 
 EAGER = ["torch contiguous", "torch channels_last"]
@@ -14,7 +14,7 @@ EAGER = ["torch contiguous", "torch channels_last"]
 def main() -> None:
     """Parse the command line, measure, print a table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("what", choices=["train", "inference", "memory", "peak"])
+    parser.add_argument("what", choices=["train", "inference", "small", "memory", "peak"])
     parser.add_argument("rest", nargs="*", help=argparse.SUPPRESS)
     parser.add_argument("--net", default="yolov3-tiny", help="yolov3-tiny, yolov3 or the path of a cfg")
     parser.add_argument("--batch", type=int, default=4)
@@ -38,6 +38,11 @@ def main() -> None:
         return
     compare = train.compare if given.what == "train" else inference.compare
     timing = Timing(given.rounds, time.process_time if given.cpu_time else time.perf_counter)
+    if given.what == "small":
+        for name, batch in (("lenet", 64), ("cifar-quick", 100)):
+            timed = small.compare(name, batch, given.threads, timing)
+            print("\n".join(report(f"{name}, batch {batch}, {given.threads} threads", timed, "undertow")))
+        return
     timed = compare(given.net, given.batch, given.size, given.threads, kinds, timing)
     print("\n".join(report(title, timed, "undertow")))
 

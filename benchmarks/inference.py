@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, cast
 
 import numpy as np
 
@@ -30,10 +31,10 @@ def compare(name: str, batch: int, size: int, threads: int, kinds: list[str], ti
     expected = [layer.output.copy() for layer in net.layers if net.predict(images) is not None and layer.type == "yolo"]
     for kind in kinds:
         memory = torch.channels_last if "channels_last" in kind else torch.contiguous_format
-        model = TorchNet(net).to(memory_format=memory).eval()
+        model = cast(Any, TorchNet(net)).to(memory_format=memory).eval()
         x = torch.from_numpy(images).to(memory_format=memory)
 
-        def run(model: TorchNet = model, x: torch.Tensor = x) -> object:
+        def run(model: Any = model, x: torch.Tensor = x) -> object:
             with torch.inference_mode():
                 return model(x)
 

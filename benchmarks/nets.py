@@ -15,7 +15,7 @@ class _Writer:
         self.sections: list[str] = []
         self.add(
             "net", batch=batch, subdivisions=1, width=size, height=size, channels=channels, momentum=0.9, decay=0.0005,
-            learning_rate=0.001, max_batches=500200, policy="constant",
+            learning_rate=0.00001, max_batches=500200, policy="constant",
         )  # fmt: skip
 
     def add(self, name: str, **options: object) -> None:

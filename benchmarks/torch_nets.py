@@ -105,7 +105,7 @@ class TorchTrainer:
 
     def __init__(self, net: Network, memory_format: torch.memory_format, compiled: bool = False) -> None:
         self.format = memory_format
-        self.model = TorchNet(net).to(memory_format=memory_format)
+        self.model = cast(Any, TorchNet(net)).to(memory_format=memory_format)
         self.run: Any = torch.compile(self.model) if compiled else self.model
         decaying = [p for p in self.model.parameters() if p.ndim == 4]
         others = [p for p in self.model.parameters() if p.ndim != 4]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import undertow as ut
-from undertow.functions import batch_norm, concat, conv2d, max_pool2d, relu, upsample
+from undertow.functions import avg_pool2d, batch_norm, concat, conv2d, linear, max_pool2d, relu, upsample
 from undertow.functions.darknet_activations import leaky
 from undertow.functions.norm_batch import BatchNormRule, RunningStatistics
 from undertow.kernels.reference.batchnorm import DARKNET_CPU
@@ -92,7 +92,17 @@ def branches_of_every_kind(b: Blocks, x: ut.Variable) -> ut.Variable:
     return b.conv("d", relu(z), 8, 1) + z.sum(axis=1, keepdims=True)
 
 
-NETS = {f.__name__: f for f in (darknet_like, resnet_like, mobilenet_like, without_norm, branches_of_every_kind)}
+def lenet_like(b: Blocks, x: ut.Variable) -> ut.Variable:
+    x = max_pool2d(relu(b.conv("a", x, 6, 5, bias=True)), 2)
+    x = avg_pool2d(b.conv("b", x, 10, bias=True), 2).reshape((x.shape[0], -1))
+    x = relu(linear(x, b.parameter("c.w", (30, x.shape[1]), 0.1)))
+    x = x + leaky(linear(x, b.parameter("d.w", (30, 30), 0.2), b.parameter("d.b", (30,), 0.1)))
+    return linear(x, b.parameter("e.w", (7, 30), 0.2), b.parameter("e.b", (7,), 0.1))
+
+
+NETS = {
+    f.__name__: f for f in (darknet_like, resnet_like, mobilenet_like, without_norm, lenet_like, branches_of_every_kind)
+}
 
 
 class Trial:
@@ -218,6 +228,19 @@ def test_a_mean_far_from_zero_keeps_its_digits() -> None:
         # The gradient of the weights is a small difference of large sums there, in any arithmetic.
         trial.both(trial.data(), tolerance=2e-3, only=("y", "a.mean", "a.variance", "a.gamma"))
     assert trial.planned.is_replaying
+
+
+def test_batch_norm_of_rows_is_fused_with_the_linear_map_before() -> None:
+    def net(b: Blocks, x: ut.Variable) -> ut.Variable:
+        x = x.reshape((x.shape[0], -1))
+        x = leaky(b.norm("a", linear(x, b.parameter("a.w", (24, x.shape[1]), 0.1))))
+        return linear(x, b.parameter("b.w", (5, 24), 0.2))
+
+    trial = Trial(net)
+    for _ in range(4):
+        trial.both(trial.data((32, 3, 4, 4)))
+    assert trial.planned.is_replaying
+    assert ("Linear", "BatchNorm", "DarknetActivation") in trial.calls(ConvUnit)
 
 
 def test_batch_and_size_may_change_from_call_to_call() -> None:

@@ -11,8 +11,9 @@ from undertow.functions.arithmetic import Add
 from undertow.functions.conv import Conv
 from undertow.functions.darknet_activations import DarknetActivation
 from undertow.functions.join import Concat
+from undertow.functions.linalg import Linear
 from undertow.functions.norm_batch import BatchNorm
-from undertow.functions.pooling import MaxPool2d
+from undertow.functions.pooling import AvgPool2d, MaxPool2d
 from undertow.functions.rectifiers import LeakyRelu, Relu
 from undertow.functions.resample import Upsample
 from undertow.kernels.geometry import ConvGeometry
@@ -21,7 +22,15 @@ from undertow.plans.record import Call
 from undertow.plans.unit import Unit
 from undertow.plans.unit_conv import Chain, ConvUnit
 from undertow.plans.unit_folded import FoldedUnit
-from undertow.plans.unit_images import AddUnit, ConcatUnit, LineUnit, MaxPoolUnit, PassUnit, UpsampleUnit
+from undertow.plans.unit_images import (
+    AddUnit,
+    AveragePoolUnit,
+    ConcatUnit,
+    LineUnit,
+    MaxPoolUnit,
+    PassUnit,
+    UpsampleUnit,
+)
 
 if TYPE_CHECKING:
     from undertow.plans.program import Program
@@ -68,7 +77,7 @@ class _Matcher:
             return Ordinary(program, calls)
         if getattr(kind, "passes_on", False) and self._is_image(call.inputs[0]):
             return PassUnit(program, calls)
-        if kind is Conv and self._is_convolution(call):
+        if (kind is Conv and self._is_convolution(call)) or (kind is Linear and self._is_linear(call)):
             chain = self._chain(number, call)
             return (ConvUnit if self._is_trained(chain) else FoldedUnit)(program, chain)
         maker = _MAKERS.get(kind)
@@ -82,8 +91,9 @@ class _Matcher:
         return Ordinary(program, calls)
 
     def _is_image(self, number: int) -> bool:
+        """Whether kernels can read a value: images, or rows of features, which are images of one pixel."""
         value = self.program.values[number]
-        return len(value.shape) == 4 and value.dtype == np.float32 and 0 not in value.shape
+        return len(value.shape) in (2, 4) and value.dtype == np.float32 and 0 not in value.shape
 
     def _is_convolution(self, call: Call) -> bool:
         values = self.program.values
@@ -91,8 +101,14 @@ class _Matcher:
             isinstance(cast(Conv, call.function).geometry, ConvGeometry)
             and self._is_image(call.inputs[0])
             and self._is_image(call.inputs[1])
+            and len(values[call.inputs[0]].shape) == 4
             and all(values[b].dtype == np.float32 for b in call.inputs[2:])
         )
+
+    def _is_linear(self, call: Call) -> bool:
+        values = self.program.values
+        rows = all(self._is_image(number) and len(values[number].shape) == 2 for number in call.inputs[:2])
+        return rows and all(values[b].dtype == np.float32 for b in call.inputs[2:])
 
     def _is_trained(self, chain: Chain) -> bool:
         """Whether anything of a chain is needed again: by a walk back, or as statistics of the batch."""
@@ -182,6 +198,7 @@ def _make_concat(program: Program, number: int, call: Call) -> Unit | None:
 _MAKERS: dict[type, Callable[[Program, int, Call], Unit | None]] = {
     Add: _make_add,
     Concat: _make_concat,
+    AvgPool2d: lambda program, number, call: AveragePoolUnit(program, (number,)),
     MaxPool2d: lambda program, number, call: MaxPoolUnit(program, (number,)),
     Upsample: lambda program, number, call: UpsampleUnit(program, (number,)),
 }

@@ -174,6 +174,12 @@ class Program:
             source = self.values[number].source
         return number
 
+    def shape(self, number: int) -> tuple[int, int, int, int]:
+        """A value's shape as an image's, NCHW; rows of features are images of one pixel."""
+        n, c, *size = self.values[number].shape
+        h, w = size or (1, 1)
+        return n, c, h, w
+
     def pin(self, number: int) -> None:
         """Keep a value's memory to the end of the step: something outside the plan's sight may look at it."""
         self._pinned.add(self.root(number))
@@ -181,7 +187,7 @@ class Program:
 
     def make_slot(self, number: int) -> Slot:
         """Memory for a value that a unit makes."""
-        return self.slots.setdefault(number, Slot(self.values[number].shape))
+        return self.slots.setdefault(number, Slot(self.shape(number)))
 
     def alias_slot(self, number: int, other: int) -> Slot:
         """Let a value have the memory of another."""
@@ -193,12 +199,12 @@ class Program:
         root = self.root(number)
         if root in self.slots:
             return self.slots[root]
-        return self.imports.setdefault(root, Slot(self.values[root].shape))
+        return self.imports.setdefault(root, Slot(self.shape(root)))
 
     def gradient(self, number: int) -> Gradient:
         """The gradient of a value, in a slot; asked for while preparing, it is made."""
         if number not in self.gradients and not self._arranged:
-            self.gradients[number] = Gradient(Slot(self.values[number].shape))
+            self.gradients[number] = Gradient(Slot(self.shape(number)))
         return self.gradients[number]
 
     def has_backward(self, unit: Unit) -> bool:
@@ -319,7 +325,11 @@ class Program:
             if number in self._grads_kept and found is not None:
                 self._saved_grads[number] = found
             return found
-        return kept.slot.view(arena.memory) if kept.written else None
+        return self._view(number, kept.slot) if kept.written else None
+
+    def _view(self, number: int, slot: Slot) -> np.ndarray:
+        """A slot as an array of a value's shape."""
+        return slot.view(arena.memory).reshape(self.values[number].shape)
 
     def gradient_buffer(self, number: int) -> np.ndarray:
         """An array for the gradient of a leaf: the one used in every replay, if nobody holds it."""
@@ -363,7 +373,7 @@ class Program:
             gradient = self.gradients.get(grad)
             found = self._saved_grads.get(grad)
             if gradient is not None and gradient.written:
-                found = gradient.slot.view(arena.memory)
+                found = self._view(grad, gradient.slot)
             store(name, self.array(data), found)
 
     def _check_leaves(self) -> None:
@@ -393,7 +403,7 @@ class Program:
             slot.root.base = base
         for number, slot in self.slots.items():
             if isinstance(self.values[number].source, Made):
-                self._arrays[number] = self._variables[number].data = slot.view(arena.memory)
+                self._arrays[number] = self._variables[number].data = self._view(number, slot)
         for unit in self.units:
             unit.bind()
 

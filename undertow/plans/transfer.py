@@ -10,8 +10,9 @@ from undertow.plans.arena import Slot
 
 
 def copy_in(array: np.ndarray, slot: Slot, *, accumulate: bool = False) -> None:
-    """The slot takes the values of a float32 array (N, C, H, W), or adds them."""
+    """The slot takes the values of a float32 array (N, C, H, W) or (N, C), or adds them."""
     target = slot.tensor
+    array = array if array.ndim == 4 else array[:, :, None, None]
     if memory.is_nhwc(array):
         packing.copy(memory.view(array), target, accumulate=accumulate)
     elif accumulate:

@@ -23,6 +23,7 @@ from undertow.plans.unit import Unit
 
 if TYPE_CHECKING:
     from undertow.plans.program import Program
+    from undertow.plans.record import Call
 
 Array = np.ndarray
 
@@ -51,6 +52,13 @@ class Chain:
         return tuple(n for n in members if n is not None)
 
 
+def kernel_of(program: Program, call: Call) -> ConvKernel:
+    """The kernel of a convolution, or of a linear map, which is one of 1x1 windows on images of one pixel."""
+    geometry = call.function.geometry if isinstance(call.function, Conv) else ConvGeometry()
+    x, w = call.inputs[:2]
+    return ConvKernel(program.shape(x), program.shape(w), cast(ConvGeometry, geometry), call.precision)
+
+
 class ConvUnit(Unit):
     """z = activation(batch_norm(conv(x, w))) + residual, or activation(conv(x, w) + b).
 
@@ -66,11 +74,7 @@ class ConvUnit(Unit):
         self.b = conv.inputs[2] if len(conv.inputs) == 3 else None
         self.z = program.calls[chain.calls[-1]].outputs[0]
         self.y = conv.outputs[0]
-        geometry = cast(Conv, conv.function).geometry
-        values = program.values
-        self.kernel = ConvKernel(
-            values[self.x].shape, values[self.w].shape, cast(ConvGeometry, geometry), conv.precision
-        )
+        self.kernel = kernel_of(program, conv)
         self.norm: Norm | None = None
         self.wants_x, self.wants_w, self.wants_b = (
             wanted and program.wants(number)
@@ -79,9 +83,9 @@ class ConvUnit(Unit):
         if chain.norm is not None:
             self.batch_norm = cast(BatchNorm, program.calls[chain.norm].function)
             _, self.gamma, self.beta = program.calls[chain.norm].inputs
-            n, c, h, w = values[self.y].shape
+            n, c, h, w = program.shape(self.y)
             self.norm = Norm(self.batch_norm.rule, c, n * h * w)
-        channels = values[self.y].shape[1]
+        channels = program.shape(self.y)[1]
         self._ones, self._zeros = np.ones(channels, np.float32), np.zeros(channels, np.float32)
 
     # --- memory -----------------------------------------------------------------------------------------
@@ -101,7 +105,7 @@ class ConvUnit(Unit):
         if self.norm is None or self.in_place:
             self.y_slot = self.z_slot
         else:
-            self.y_slot = program.add_slot(Slot(program.values[self.y].shape))
+            self.y_slot = program.add_slot(Slot(program.shape(self.y)))
         self.g_slot: Slot | None = None
         if self.trained:
             gradient = program.gradient(self.z)
@@ -112,7 +116,7 @@ class ConvUnit(Unit):
                 program.gradient(chain.residual)
                 self.shares = program.share_gradient(chain.residual, self.z, self)
             if chain.residual is not None or program.keeps_gradient(self.z):
-                self.g_slot = program.add_slot(Slot(program.values[self.y].shape))
+                self.g_slot = program.add_slot(Slot(program.shape(self.y)))
             else:
                 self.g_slot = gradient.slot
 

@@ -6,17 +6,14 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from undertow.functions.conv import Conv
 from undertow.functions.norm_batch import BatchNorm
 from undertow.kernels.cpu.raw import batchnorm as raw
 from undertow.kernels.cpu.raw.parts import Epilogue
 from undertow.kernels.cpu.raw.plan_hash import fingerprint
 from undertow.kernels.cpu.raw.tensor import aligned_bytes
-from undertow.kernels.geometry import ConvGeometry
 from undertow.kernels.reference.darknet_blas import deviation
-from undertow.plans.kernels import ConvKernel
 from undertow.plans.unit import Unit
-from undertow.plans.unit_conv import Chain
+from undertow.plans.unit_conv import Chain, kernel_of
 
 if TYPE_CHECKING:
     from undertow.plans.program import Program
@@ -38,14 +35,12 @@ class FoldedUnit(Unit):
         self.x, self.w = conv.inputs[0], conv.inputs[1]
         self.b = conv.inputs[2] if len(conv.inputs) == 3 else None
         self.z = program.calls[chain.calls[-1]].outputs[0]
-        values = program.values
-        geometry = cast(ConvGeometry, cast(Conv, conv.function).geometry)
-        self.kernel = ConvKernel(values[self.x].shape, values[self.w].shape, geometry, conv.precision)
+        self.kernel = kernel_of(program, conv)
         self.norm: BatchNorm | None = None
         if chain.norm is not None:
             self.norm = cast(BatchNorm, program.calls[chain.norm].function)
             _, self.gamma, self.beta = program.calls[chain.norm].inputs
-        channels = values[self.z].shape[1]
+        channels = program.shape(self.z)[1]
         self._bias = np.zeros(channels, np.float32)
         self._ones, self._zeros = np.ones(channels, np.float32), np.zeros(channels, np.float32)
         self._packed: Array | None = None
@@ -91,7 +86,7 @@ class FoldedUnit(Unit):
             spread = self.norm.variance.astype(np.float64)
             scale = self.program.array(self.gamma) / deviation(spread, rule.epsilon, rule.placement)
             bias = self.program.array(self.beta) + (bias - self.norm.mean) * scale
-            w = (w * scale.reshape(-1, 1, 1, 1)).astype(np.float32)
+            w = (w * scale.reshape(-1, *(1,) * (w.ndim - 1))).astype(np.float32)
         self._bias[:] = bias
         packed = aligned_bytes(self.kernel.packed_bytes) if self._packed is None else self._packed
         self.kernel.pack(w, packed.ctypes.data)

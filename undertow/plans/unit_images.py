@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from undertow.functions.pooling import MaxPool2d
+from undertow.functions.pooling import AvgPool2d, MaxPool2d
 from undertow.functions.resample import Upsample
+from undertow.kernels.cpu.pooling import cells
 from undertow.kernels.cpu.raw import batchnorm as raw
 from undertow.kernels.cpu.raw import packing, pooling
 from undertow.kernels.cpu.raw.batchnorm import Slope
@@ -158,7 +159,7 @@ class MaxPoolUnit(ImageUnit):
 
     def prepare(self) -> None:
         super().prepare()
-        self.indexes = self.program.add_slot(Slot(self.program.values[self.output].shape)) if self.trained else None
+        self.indexes = self.program.add_slot(Slot(self.program.shape(self.output))) if self.trained else None
 
     def reads_back(self, number: int) -> bool:
         return True
@@ -176,6 +177,29 @@ class MaxPoolUnit(ImageUnit):
             pooling.max_forward(self.tx[0], self.ty, indexes, self.pool)
             accumulate = gx.claim()
             pooling.max_backward(self.tgy, indexes, gx.slot.tensor, self.pool, accumulate=accumulate)
+
+
+class AveragePoolUnit(ImageUnit):
+    """Average pooling."""
+
+    def __init__(self, program: Program, calls: tuple[int, ...]) -> None:
+        super().__init__(program, calls)
+        geometry = cast(AvgPool2d, self.functions[0]).geometry
+        self.pool = Pool(*geometry.size, *geometry.stride, *geometry.pad)
+        self._cells = cells(program.shape(self.inputs[0]), geometry)
+
+    def compute(self) -> None:
+        cells_y, cells_x = self._cells
+        pooling.average_forward(self.tx[0], self.ty, cells_y.ctypes.data, cells_x.ctypes.data, self.pool)
+
+    def compute_back(self) -> None:
+        gx = self.gx[0]
+        if gx is not None:
+            accumulate = gx.claim()
+            target, (cells_y, cells_x) = gx.slot.tensor, self._cells
+            pooling.average_backward(
+                self.tgy, target, cells_y.ctypes.data, cells_x.ctypes.data, self.pool, accumulate=accumulate
+            )
 
 
 class UpsampleUnit(ImageUnit):

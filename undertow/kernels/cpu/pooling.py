@@ -27,7 +27,7 @@ def pool2d(kind: PoolKind, x: Array, geometry: PoolGeometry) -> tuple[Array, Arr
         indexes = empty_nhwc(*y.shape).view(np.int32)
         raw.max_forward(view(x), view(y), indexes.ctypes.data, pool)
         return y, indexes
-    cells_y, cells_x = _cells(x.shape, geometry)
+    cells_y, cells_x = cells(x.shape, geometry)
     raw.average_forward(view(x), view(y), cells_y.ctypes.data, cells_x.ctypes.data, pool)
     return y, None
 
@@ -43,7 +43,7 @@ def pool2d_backward(
     gx = empty_nhwc(*x_shape)
     pool = _pool(geometry)
     if kind == "average":
-        cells_y, cells_x = _cells(x_shape, geometry)
+        cells_y, cells_x = cells(x_shape, geometry)
         raw.average_backward(view(gy), view(gx), cells_y.ctypes.data, cells_x.ctypes.data, pool)
         return gx
     if indexes is None:
@@ -101,7 +101,7 @@ def _dense(indexes: Array) -> Array:
     return np.ascontiguousarray(as_nhwc(wanted.view(np.float32)).transpose(0, 2, 3, 1)).reshape(n, h, w, c)
 
 
-def _cells(x_shape: Sequence[int], geometry: PoolGeometry) -> tuple[Array, Array]:
+def cells(x_shape: Sequence[int], geometry: PoolGeometry) -> tuple[Array, Array]:
     """float32 tables whose product is what a window's sum is divided by."""
     tables = []
     for axis, length in enumerate(x_shape[2:]):
