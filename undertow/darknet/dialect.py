@@ -51,7 +51,7 @@ class Dialect:
         (normalization_layer.c: "This is approximate").
     l2norm_identity: l2norm sends its delta back unchanged (l2norm_layer.c: axpy).
     batchnorm_layer_learns: whether the scales of a [batchnorm] of its own are updated; in the original it has no
-        update, so its accumulators grow for ever (batchnorm_layer.c). Its biases are never updated: no file holds them.
+        update, so its accumulators grow for ever (batchnorm_layer.c). Its biases move only where files hold them.
     crop_gradient: whether [crop] sends a gradient back (crop_layer.c has an empty backward).
     region_backward: whether region sends its gradient back (region_layer.c: commented out on the CPU).
     region_joint_background: with `background=1`, one cross entropy over background and classes for each cell; otherwise

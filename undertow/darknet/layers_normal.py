@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Batchnorm(NormalizedLayer):
-    """y = scales * x_norm + biases (batchnorm_layer.c). The biases stay 0: no weights file holds them."""
+    """y = scales * x_norm + biases (batchnorm_layer.c). The biases stay 0 where no weights file holds them."""
 
     type = "batchnorm"
     overwrites = True
@@ -33,7 +33,7 @@ class Batchnorm(NormalizedLayer):
         return self._normalise(self._delta_at, run)
 
     def learns(self, name: str) -> bool:
-        return name == "scales" and self.dialect.batchnorm_layer_learns
+        return self.dialect.batchnorm_layer_learns and (name == "scales" or self.dialect.fork)
 
 
 class Normalization(Layer):
