@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from undertow.caffe.data.database import Database, check_backend, new_database, open_database
-from undertow.caffe.data.datum import datum_from_pixels, datum_pixels, encoded_datum, parse_datum
+from undertow.caffe.data.datum import datum_from_pixels, encoded_datum, read_record
 from undertow.caffe.data.imagelist import Line, read_image_list
 from undertow.caffe.data.mean import write_mean
 from undertow.caffe.data.pictures import encode_picture, read_file, read_picture, resize_picture
@@ -159,7 +159,7 @@ def compute_image_mean(
 
 def _pictures(source: Database) -> Iterator[tuple[bytes, Array]]:
     for key, value in source.records():
-        yield key, datum_pixels(parse_datum(value, key=key, file=source.path), key=key, file=source.path)
+        yield key, read_record(value, key=key, file=source.path).pixels
 
 
 def convert_mnist(

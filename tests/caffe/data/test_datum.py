@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tests.caffe.data.samples import pictures
 from undertow.caffe.data import datum_from_pixels, datum_pixels, encode_picture, parse_datum
-from undertow.caffe.data.datum import encoded_datum
-from undertow.caffe.proto import new_message
+from undertow.caffe.data.datum import _raw_record, encoded_datum
+from undertow.caffe.proto import Message, new_message
 from undertow.errors import FormatError, UndertowError, UndertowWarning
 
 
@@ -57,3 +57,38 @@ def test_any_bytes(data: bytes) -> None:
     except UndertowError:
         return
     assert pixels.size <= len(data) or parse_datum(data).encoded
+
+
+small = st.integers(1, 4)
+datums = st.builds(
+    lambda c, h, w, extra, label, encoded, floats: new_message(
+        "Datum",
+        channels=c,
+        height=h,
+        width=w,
+        data=bytes(range(c * h * w)) + extra,
+        **({} if label is None else {"label": label}),
+        **({} if encoded is None else {"encoded": encoded}),
+        **({"float_data": [1.0]} if floats else {}),
+    ),
+    small, small, small, st.sampled_from([b"", b"", b"x"]), st.none() | st.integers(-(2**31), 2**31 - 1),
+    st.none() | st.booleans(), st.booleans(),
+)  # fmt: skip
+
+
+@given(datums, st.binary(max_size=6))
+@settings(max_examples=300, deadline=None)
+@pytest.mark.filterwarnings("ignore::undertow.errors.UndertowWarning")
+def test_the_short_way_equals_the_long_one(datum: Message, tail: bytes) -> None:
+    for data in (datum.to_bytes(), datum.to_bytes() + tail, tail + datum.to_bytes(), datum.to_bytes()[:-1]):
+        short = _raw_record(memoryview(data))
+        if short is not None:
+            again = parse_datum(data)
+            np.testing.assert_array_equal(short.pixels, datum_pixels(again))
+            assert short.label == again.label
+
+
+def test_the_short_way_is_taken() -> None:
+    record = _raw_record(memoryview(datum_from_pixels(pictures(1)[0], 300).to_bytes()))
+    assert record is not None
+    assert record.label == 300

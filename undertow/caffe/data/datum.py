@@ -24,6 +24,54 @@ class Record(NamedTuple):
     label: int
 
 
+# Tags of Datum's fields with the usual wire types: channels, height, width, data, label, encoded.
+_CHANNELS, _HEIGHT, _WIDTH, _DATA, _LABEL, _ENCODED = 0x08, 0x10, 0x18, 0x22, 0x28, 0x38
+
+
+def read_record(
+    value: memoryview, color: bool | None = None, *, key: bytes = b"", file: str | os.PathLike[str] | None = None
+) -> Record:
+    """The picture and label in a database's record; the arguments and errors are those of the functions below.
+
+    Raw pictures, of which there are thousands a second, are read by a short way of their own.
+    """
+    found = _raw_record(value)
+    if found is not None:
+        return found
+    datum = parse_datum(value, key=key, file=file)
+    return Record(datum_pixels(datum, color, key=key, file=file), datum.label)
+
+
+def _raw_record(value: memoryview) -> Record | None:
+    """A record of bytes as Caffe writes them, each field at most once; None for anything else."""
+    fields: dict[int, int] = {}
+    position, end, data = 0, len(value), (0, 0)
+    while position < end:
+        tag = value[position]
+        number, shift, position = 0, 0, position + 1
+        while position < end and shift < 35:
+            byte = value[position]
+            number |= (byte & 0x7F) << shift
+            shift, position = shift + 7, position + 1
+            if byte < 0x80:
+                break
+        else:
+            return None
+        if tag in fields or number >= 2**31:
+            return None
+        fields[tag] = number
+        if tag == _DATA:
+            data = (position, position + number)
+            position += number
+        elif tag not in (_CHANNELS, _HEIGHT, _WIDTH, _LABEL, _ENCODED):
+            return None
+    shape = fields.get(_CHANNELS, 0), fields.get(_HEIGHT, 0), fields.get(_WIDTH, 0)
+    size = data[1] - data[0]
+    if position != end or fields.get(_ENCODED) or not size or shape[0] * shape[1] * shape[2] != size:
+        return None
+    return Record(np.frombuffer(value[data[0] : data[1]], np.uint8).reshape(shape), fields.get(_LABEL, 0))
+
+
 def parse_datum(value: Buffer, *, key: bytes = b"", file: str | os.PathLike[str] | None = None) -> Message:
     """The Datum in a database's record. key, file: for the message of the FormatError for a damaged one."""
     try:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
 
 from undertow.caffe.data.database import Database
-from undertow.caffe.data.datum import datum_pixels, parse_datum
+from undertow.caffe.data.datum import read_record
 from undertow.caffe.data.feed import Array, Feed, State, stack_into
 from undertow.caffe.data.transformer import DataTransformer
 from undertow.errors import FormatError, ShapeError
@@ -29,16 +28,12 @@ class DatabaseFeed(Feed):
         self._last = b""
         self._records: Iterator[tuple[bytes, memoryview]] | None = None
         for key, value in database.records():
-            shape = transformer.shape_of(self._pixels(key, value)[0].shape)
+            picture = read_record(value, transformer.color, key=key, file=database.path).pixels
+            shape = transformer.shape_of(picture.shape)
             break
         else:
             raise FormatError("the database holds no record", file=database.path, remedy="make the database again")
         self.shapes = [(batch_size, *shape)] + ([(batch_size,)] if labels else [])
-
-    def _pixels(self, key: bytes, value: memoryview) -> tuple[Array, int]:
-        path = self.database.path
-        datum = parse_datum(value, key=key, file=path)
-        return datum_pixels(datum, self.transformer.color, key=key, file=path), datum.label
 
     def _next(self) -> tuple[bytes, memoryview]:
         if self._records is None:
@@ -55,22 +50,35 @@ class DatabaseFeed(Feed):
         return record
 
     def load(self) -> list[Array]:
-        batch = None
-        labels: Any = np.empty(self.batch_size, self.transformer.dtype)
+        first = self.counter
+        keys, pictures, labels = [], [], np.empty(self.batch_size, self.transformer.dtype)
         for index in range(self.batch_size):
             key, value = self._next()
-            pixels, labels[index] = self._pixels(key, value)
-            rng = self.draws(self.counter) if self.random else None
-            what = f"record '{key.decode(errors='replace')}'"
-            try:
-                values = self.transformer.transform(pixels, rng)
-            except ShapeError as error:
-                raise ShapeError(f"{what}: {error.reason}", file=self.database.path, remedy=error.remedy) from error
-            batch = stack_into(batch, index, values, self.batch_size, what)
-            self.counter += 1
-            self._last = key
-        assert batch is not None
+            pixels, labels[index] = read_record(value, self.transformer.color, key=key, file=self.database.path)
+            keys.append(key)
+            pictures.append(pixels)
+            self._last, self.counter = key, self.counter + 1
+        if not self.random and all(picture.shape == pictures[0].shape for picture in pictures):
+            batch = self._transformed(keys[0], np.stack(pictures), None)
+        else:
+            batch = self._one_by_one(keys, pictures, first)
         return [batch, labels] if self.labels else [batch]
+
+    def _one_by_one(self, keys: list[bytes], pictures: list[Array], first: int) -> Array:
+        batch = None
+        for index, (key, picture) in enumerate(zip(keys, pictures, strict=True)):
+            rng = self.draws(first + index) if self.random else None
+            values = self._transformed(key, picture, rng)
+            batch = stack_into(batch, index, values, self.batch_size, _record(key))
+        assert batch is not None
+        return batch
+
+    def _transformed(self, key: bytes, pictures: Array, rng: np.random.Generator | None) -> Array:
+        try:
+            return self.transformer.transform(pictures, rng)
+        except ShapeError as error:
+            reason = f"{_record(key)}: {error.reason}"
+            raise ShapeError(reason, file=self.database.path, remedy=error.remedy) from error
 
     def state(self) -> State:
         return {**super().state(), "key": np.frombuffer(self._last, np.uint8).copy()}
@@ -78,3 +86,7 @@ class DatabaseFeed(Feed):
     def load_state(self, state: Mapping[str, Array]) -> None:
         super().load_state(state)
         self._last, self._records = np.asarray(state["key"], np.uint8).tobytes(), None
+
+
+def _record(key: bytes) -> str:
+    return f"record '{key.decode(errors='replace')}'"

@@ -60,25 +60,26 @@ class DataTransformer:
         return (channels, crop, crop) if crop else (channels, height, width)
 
     def transform(self, picture: Array, rng: np.random.Generator | None = None) -> Array:
-        """The values of one picture (channels, height, width), of bytes or floats.
+        """The values of one picture (channels, height, width), of bytes or floats; or of several (n, channels, ...).
 
         rng: gives mirroring, then the crop's row and column; needed where `random` is true.
         Raises ShapeError where crop, mean picture or mean values do not fit the picture.
         """
-        channels, rows, columns = self.shape_of(picture.shape)
+        one = picture.shape[-3:]
+        channels, rows, columns = self.shape_of(one)
         mirrored = self.mirror and _generator(rng).integers(2) == 1
-        top, left = self._corner(picture.shape, rng)
-        part = np.s_[:, top : top + rows, left : left + columns]
+        top, left = self._corner(one, rng)
+        part = np.s_[..., top : top + rows, left : left + columns]
         values = picture[part].astype(self.dtype)
         if self.mean is not None:
-            if self.mean.shape != picture.shape:
-                raise ShapeError(f"the mean picture has shape {self.mean.shape}, the picture {picture.shape}")
+            if self.mean.shape != one:
+                raise ShapeError(f"the mean picture has shape {self.mean.shape}, the picture {one}")
             values -= self.mean[part]
         elif self.mean_values.size:
             values -= self._mean_values(channels)
         if self.scale != 1:
             values *= self.scale
-        return values[:, :, ::-1] if mirrored else values
+        return values[..., ::-1] if mirrored else values
 
     def _corner(self, picture: Shape, rng: np.random.Generator | None) -> tuple[int, int]:
         if not self.crop_size:
