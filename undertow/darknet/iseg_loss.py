@@ -105,7 +105,7 @@ class IsegLoss(Function):
         return (gx, None)[: len(self.inputs)]
 
     def _class_loss(self, image: int, x: Array, instances: list[Instance]) -> float:
-        target: Array = np.zeros_like(x[image, : self.classes]).reshape(self.classes, -1)
+        target: Array = np.zeros((self.classes, x[0, 0].size), x.dtype)
         for instance in instances:
             target[instance.label, instance.pixels] = instance.values
         target = target.reshape(x[image, : self.classes].shape)
@@ -115,7 +115,7 @@ class IsegLoss(Function):
 
     def _embedding_loss(self, image: int, instances: list[Instance]) -> float:
         """Delta and loss of the embeddings; what reaches them through the means goes apart."""
-        e = self._y[image, self.classes :].reshape(self._y.shape[1] - self.classes, -1)
+        e = self._y[image, self.classes :].reshape(self._y.shape[1] - self.classes, self._y[0, 0].size)
         delta, owed = -SMALL * e, np.zeros_like(e)
         loss = 0.5 * SMALL * float(np.sum(e * e, dtype=np.float64))
         means = [e[:, instance.pixels].mean(axis=1, keepdims=True) for instance in instances]

@@ -64,6 +64,13 @@ class Detection(DeltaLossLayer, HeadLayer):
                 layer=shape.index,
                 remedy="give num=2, or forced=0",
             )
+        if given.coords < 4:
+            raise FormatError(
+                f"a box needs 4 coordinates, [detection] has coords={given.coords}",
+                line=shape.line,
+                layer=shape.index,
+                remedy="give coords=4",
+            )
         self.classes, self.side, self.n, self.coords = given.classes, given.side, given.num, given.coords
         self.max_boxes = given.max_boxes
         self._seen, self._draws = SamplesSeen(context.seen), context.draws.of(self.index)
@@ -72,7 +79,7 @@ class Detection(DeltaLossLayer, HeadLayer):
             num=given.num,
             classes=given.classes,
             coords=given.coords,
-            softmax=given.softmax,
+            softmax=given.softmax and given.classes > 0,
             sqrt=given.sqrt,
             rescore=given.rescore,
             forced=given.forced,
@@ -119,7 +126,7 @@ class Region(DeltaLossLayer, HeadLayer):
             anchors=self.biases.reshape(-1, 2),
             classes=given.classes,
             coords=given.coords,
-            softmax=given.softmax,
+            softmax=given.softmax and (given.classes > 0 or given.background),
             background=given.background,
             rescore=given.rescore,
             match_anchors=given.bias_match,

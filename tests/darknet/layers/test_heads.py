@@ -273,3 +273,26 @@ def test_pictures_for_yolov1_are_stretched() -> None:
     for found in detect(network, picture, 0.2, 0.4):
         assert found.image_size == (60, 20)
         assert 0 <= found.box.x <= 2
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        [net(), conv(10, activation="linear"), ("region", {**region()[2][1], "classes": 0, "softmax": 1})],
+        [net(), ("connected", {"output": 40}), ("detection", {**detection()[3][1], "classes": 0, "softmax": 1})],
+        [net(), conv(2), ("iseg", {"classes": 0, "ids": 2})],
+        [net(), conv(2), ("iseg", {"classes": 2, "ids": 0})],
+    ],
+    ids=["region", "detection", "iseg without classes", "iseg without embeddings"],
+)
+def test_heads_without_classes(sections: list[Section]) -> None:
+    network = build(sections)
+    truth = np.zeros((2, network.truths)) if sections[-1][0] != "iseg" else np.full((2, network.truths), -1.0)
+    network.train_datum(samples(network)[0], truth)
+    assert network.cost > 0
+    assert np.isfinite(network.predict(samples(network)[0])).all()
+
+
+def test_detection_needs_boxes_of_four_values() -> None:
+    with pytest.raises(FormatError, match="coords=1"):
+        build([net(), ("connected", {"output": 4 * 7}), ("detection", {**detection()[3][1], "coords": 1})])
