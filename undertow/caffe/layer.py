@@ -256,6 +256,10 @@ class Layer:
 
         message = self.message.copy()
         message.clear_field("blobs")
+        # What the original writes down while it builds a net.
+        message.phase = self.phase
+        if self.loss and not message.loss_weight:
+            message.loss_weight = [1.0]
         for blob in self.blobs:
             message.blobs.append(blob_from_array(blob.data.copy(), blob.diff.copy() if diff else None))
         return message
@@ -305,6 +309,8 @@ class IndexBottom(Layer):
 
 def as_list(ys: Results) -> list[Result]:
     """The results of `compute`, one or several, as a list."""
+    if isinstance(ys, np.generic):
+        return [np.asarray(ys)]
     return [ys] if isinstance(ys, Variable | np.ndarray) else list(ys)
 
 
