@@ -80,7 +80,7 @@ def _is_case(folder: Path) -> bool:
 def replay(folder: Path) -> Comparison | None:
     """Replay one case folder; None for a kind of case that has no replay yet."""
     folder = folder.resolve()
-    kind = caffe_data_kind(folder) or kind_of(folder)
+    kind = caffe_data_kind(folder) or caffe_solver_kind(folder) or kind_of(folder)
     if kind is None:
         return None
     result = Closeness(atol=ATOL_LARGE_BATCH if (_group_folder(folder) / "images.npz").is_file() else ATOL)
@@ -94,6 +94,13 @@ def caffe_data_kind(folder: Path) -> Callable[[Path, Closeness], None] | None:
     from tests.replay import caffe_data
 
     return caffe_data.kind_of(folder)
+
+
+def caffe_solver_kind(folder: Path) -> Callable[[Path, Closeness], None] | None:
+    """The same for cases of training, and for calls of Python classes."""
+    from tests.replay import caffe_pycaffe, caffe_solver
+
+    return caffe_solver.kind_of(folder) or caffe_pycaffe.kind_of(folder)
 
 
 def kind_of(folder: Path) -> Callable[[Path, Closeness], None] | None:

@@ -1,0 +1,37 @@
+"""`python -m undertow.caffe script.py ...`: runs a script that says `import caffe`, with Caffe's log on stderr."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+
+from undertow.caffe import glog
+from undertow.caffe.install import install
+
+
+def main(arguments: list[str]) -> int:
+    """Run the script named first, with the other words as its own; `-m module` as Python has it."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print("usage: python -m undertow.caffe SCRIPT [words of the script]")
+        print("       python -m undertow.caffe -m MODULE [words of the module]")
+        return 0 if arguments else 2
+    install()
+    glog.start()
+    if arguments[0] == "-m" and len(arguments) > 1:
+        sys.argv = arguments[1:]
+        sys.path[0] = os.getcwd()
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        return 0
+    script = arguments[0]
+    if not os.path.exists(script):
+        print(f"error: there is no script {script}", file=sys.stderr)
+        return 2
+    sys.argv = arguments
+    sys.path[0] = os.path.dirname(os.path.abspath(script))
+    runpy.run_path(script, run_name="__main__")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

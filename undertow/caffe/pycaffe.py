@@ -1,0 +1,363 @@
+"""pycaffe's Net: the one class that scripts use, over `undertow.caffe.net.Net`.
+
+It computes in dialect "caffe": the diffs are those of the original. Python layers named in a prototxt are imported and
+run, as in pycaffe: use it on files that you trust.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from undertow.caffe import net as core
+from undertow.caffe.blob import Blob
+from undertow.caffe.glog import log
+from undertow.caffe.layers_input import MemoryData
+from undertow.caffe.layers_python import Python, import_layer
+from undertow.caffe.proto.api import write_binary
+from undertow.caffe.proto.message import Message
+from undertow.caffe.runtime import CaffeError, CannotOpen, next_seed
+from undertow.caffe.snapshot import save_hdf5
+from undertow.caffe.weights import WeightsReport
+
+Array = np.ndarray[Any, Any]
+Outputs = dict[str, Array]
+PathLike = str | os.PathLike[str]
+
+
+class Net:
+    """Net(network_file, phase, level=0, stages=None, weights=None), or as of old Net(network_file, weights, phase).
+
+    phase: TRAIN (0) or TEST (1). dialect: "caffe", or "exact" for true derivatives.
+
+    blobs, params, layer_dict, top_names, bottom_names: by name, from the input on. layers: a Python layer is there
+    as the user's object. What pycaffe does not have is found in `undertow.caffe.net.Net`, under its name there.
+    """
+
+    def __init__(
+        self,
+        network_file: PathLike | Message,
+        *given: Any,
+        phase: int | str | None = None,
+        level: int = 0,
+        stages: Sequence[str] | None = None,
+        weights: PathLike | None = None,
+        dialect: str = "caffe",
+        seed: int | None = None,
+    ) -> None:
+        phase, level, stages, weights = _arguments(given, phase, level, stages, weights)
+        for file in (network_file, weights):
+            if file is not None and not isinstance(file, Message):
+                check_file(file)
+        self._take(
+            core.Net(
+                network_file,
+                phase,
+                level=level,
+                stages=list(stages or ()),
+                weights=weights,
+                dialect=dialect,
+                seed=next_seed() if seed is None else seed,
+                python=import_layer,
+            )
+        )
+
+    @classmethod
+    def of(cls, net: core.Net) -> Net:
+        """A net that exists already, such as a solver's."""
+        made = cls.__new__(cls)
+        made._take(net)
+        return made
+
+    def _take(self, net: core.Net) -> None:
+        self.net = net
+        self.blobs: OrderedDict[str, Blob] = OrderedDict(net.blobs)
+        self.layers: list[Any] = [layer.layer if isinstance(layer, Python) else layer for layer in net.layers]
+        self.params: OrderedDict[str, list[Blob]] = OrderedDict(
+            (name, layer.blobs) for name, layer in zip(net.layer_names, self.layers, strict=True) if layer.blobs
+        )
+        self.inputs, self.outputs = net.inputs, net.outputs
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "net":
+            raise AttributeError(name)
+        return getattr(self.net, name)
+
+    # --- looking ----------------------------------------------------------------------------------------
+
+    @property
+    def layer_dict(self) -> OrderedDict[str, Any]:
+        """Layer name -> layer."""
+        return OrderedDict(zip(self.net.layer_names, self.layers, strict=True))
+
+    @property
+    def blob_loss_weights(self) -> OrderedDict[str, float]:
+        """Blob name -> loss weight."""
+        return OrderedDict(zip(self.net.blob_names, self.net.blob_loss_weights, strict=True))
+
+    @property
+    def top_names(self) -> OrderedDict[str, list[str]]:
+        """Layer name -> names of its tops."""
+        return OrderedDict(self.net.top_names)
+
+    @property
+    def bottom_names(self) -> OrderedDict[str, list[str]]:
+        """Layer name -> names of its bottoms."""
+        return OrderedDict(self.net.bottom_names)
+
+    @property
+    def _blobs(self) -> list[Blob]:
+        return self.net.blob_list
+
+    @property
+    def _blob_names(self) -> list[str]:
+        return self.net.blob_names
+
+    @property
+    def _layer_names(self) -> list[str]:
+        return self.net.layer_names
+
+    @property
+    def _blob_loss_weights(self) -> list[float]:
+        return self.net.blob_loss_weights
+
+    @property
+    def _inputs(self) -> list[int]:
+        return [self.net.blob_names.index(name) for name in self.inputs]
+
+    @property
+    def _outputs(self) -> list[int]:
+        return list(self.net.output_ids)
+
+    def _bottom_ids(self, layer: int) -> list[int]:
+        return self.net.bottom_ids[layer]
+
+    def _top_ids(self, layer: int) -> list[int]:
+        return self.net.top_ids[layer]
+
+    # --- running ----------------------------------------------------------------------------------------
+
+    def forward(
+        self,
+        blobs: Sequence[str] | None = None,
+        start: str | None = None,
+        end: str | None = None,
+        **inputs: Any,
+    ) -> Outputs:
+        """Run the layers from start to end, both included; the result has the outputs and the `blobs` asked for.
+
+        inputs: by the names of all input blobs, with the net's batch size. The arrays of the result are the net's own.
+        """
+        outputs = self.outputs if end is None else self.top_names[self._known(end)]
+        if inputs:
+            self._fill(inputs, self.inputs, "data", "Input blob arguments do not match net inputs.")
+        first = 0 if start is None else self.net.layer_id(start)
+        self._forward(first, len(self.layers) - 1 if end is None else self.net.layer_id(end))
+        return {name: self.blobs[name].data for name in dict.fromkeys([*outputs, *(blobs or ())])}
+
+    def backward(
+        self,
+        diffs: Sequence[str] | None = None,
+        start: str | None = None,
+        end: str | None = None,
+        **tops: Any,
+    ) -> Outputs:
+        """Run the layers from start down to end; the result has the diffs of the inputs and the `diffs` asked for.
+
+        tops: diffs by the names of all outputs, with the net's batch size.
+        """
+        outputs = self.inputs if end is None else self.bottom_names[self._known(end)]
+        if tops:
+            self._fill(tops, self.outputs, "diff", "Top diff arguments do not match net outputs.")
+        first = len(self.layers) - 1 if start is None else self.net.layer_id(start)
+        self._backward(first, 0 if end is None else self.net.layer_id(end))
+        return {name: self.blobs[name].diff for name in dict.fromkeys([*outputs, *(diffs or ())])}
+
+    def _known(self, layer: str) -> str:
+        return self.net.layer_names[self.net.layer_id(layer)]
+
+    def _fill(self, arrays: Mapping[str, Array], names: Sequence[str], kind: str, mismatch: str) -> None:
+        if set(arrays) != set(names):
+            raise CaffeError(mismatch, remedy=f"give all of {', '.join(names) or 'none'}; here are {', '.join(arrays)}")
+        for name, array in arrays.items():
+            target = getattr(self.blobs[name], kind)
+            if len(array) != len(target):
+                word = "Input" if kind == "data" else "Diff"
+                raise CaffeError(
+                    f"{word} is not batch sized: {name} has {len(array)} rows, the net {len(target)}",
+                    remedy="give as many, use forward_all, or reshape the blob",
+                )
+            target[...] = array
+
+    def _forward(self, start: int, end: int) -> float:
+        return self.net.forward_from_to(start, end)
+
+    def _backward(self, start: int, end: int) -> None:
+        self.net.backward_from_to(start, end)
+
+    def forward_all(self, blobs: Sequence[str] | None = None, **inputs: Any) -> Outputs:
+        """`forward` for any number of rows, batch by batch; the last batch is filled up with zeros."""
+        if not inputs:
+            raise CaffeError("forward_all needs the inputs by name", remedy="call forward() for nets with data layers")
+        names = dict.fromkeys([*self.outputs, *(blobs or ())])
+        found: dict[str, list[Array]] = {name: [] for name in names}
+        for batch in self._batch(inputs):
+            for name, values in self.forward(blobs, **batch).items():
+                found[name].extend(values.copy())
+        return _packed(found, len(next(iter(inputs.values()))))
+
+    def forward_backward_all(
+        self, blobs: Sequence[str] | None = None, diffs: Sequence[str] | None = None, **arrays: Any
+    ) -> tuple[Outputs, Outputs]:
+        """`forward` and `backward` for any number of rows; arrays: inputs and diffs of outputs by name."""
+        if not arrays:
+            raise CaffeError("forward_backward_all needs inputs or diffs by name")
+        forward = list(self._batch({n: arrays[n] for n in self.inputs if n in arrays}))
+        backward = list(self._batch({n: arrays[n] for n in self.outputs if n in arrays}))
+        values: dict[str, list[Array]] = {name: [] for name in [*self.outputs, *(blobs or ())]}
+        gradients: dict[str, list[Array]] = {name: [] for name in [*self.inputs, *(diffs or ())]}
+        for index in range(max(len(forward), len(backward))):
+            batch = forward[index] if index < len(forward) else {}
+            for name, array in self.forward(blobs, **batch).items():
+                values[name].extend(array.copy())
+            batch = backward[index] if index < len(backward) else {}
+            for name, array in self.backward(diffs, **batch).items():
+                gradients[name].extend(array.copy())
+        rows = len(next(iter(arrays.values())))
+        return _packed(values, rows), _packed(gradients, rows)
+
+    def _batch(self, arrays: Mapping[str, Array]) -> Iterator[dict[str, Any]]:
+        """Rows in portions of the net's batch size, the last one filled up with zeros."""
+        if not arrays:
+            return
+        size = next(iter(self.blobs.values())).shape[0]
+        for start in range(0, len(next(iter(arrays.values()))), size):
+            batch = {name: np.asarray(array[start : start + size]) for name, array in arrays.items()}
+            yield {name: _filled_up(array, size) for name, array in batch.items()}
+
+    def set_input_arrays(self, data: Array, labels: Array) -> None:
+        """Give the first layer, a MemoryData, float32 arrays (n, channels, height, width) and n labels."""
+        layer = self.net.layers[0]
+        if not isinstance(layer, MemoryData):
+            raise CaffeError("set_input_arrays may only be called if the first layer is a MemoryDataLayer")
+        if labels.ndim == 1:
+            labels = np.ascontiguousarray(labels[:, np.newaxis, np.newaxis, np.newaxis])
+        for name, array in (("data array", data), ("labels array", labels)):
+            if not array.flags.c_contiguous:
+                raise CaffeError(f"{name} must be C contiguous", remedy="np.ascontiguousarray(...)")
+            if array.ndim != 4:
+                raise CaffeError(f"{name} must be 4-d, its shape is {array.shape}")
+            if array.dtype != np.float32:
+                raise CaffeError(f"{name} must be float32, not {array.dtype}", remedy=".astype(np.float32)")
+        if labels.shape[1:] != (1, 1, 1):
+            raise CaffeError(f"labels must be of shape (n, 1, 1, 1), they are {labels.shape}")
+        try:
+            layer.set_input_arrays(data, labels)
+        except ValueError as error:
+            raise CaffeError(str(error)) from error
+
+    # Callbacks: functions of the layer's number.
+
+    def before_forward(self, run: Callable[[int], object]) -> None:
+        """Call this before each layer's forward pass."""
+        self.net.before_forward.append(_step(run))
+
+    def after_forward(self, run: Callable[[int], object]) -> None:
+        """Call this after each layer's forward pass."""
+        self.net.after_forward.append(_step(run))
+
+    def before_backward(self, run: Callable[[int], object]) -> None:
+        """Call this before each layer's backward pass."""
+        self.net.before_backward.append(_step(run))
+
+    def after_backward(self, run: Callable[[int], object]) -> None:
+        """Call this after each layer's backward pass; a link between GPUs is taken and does nothing."""
+        if callable(run):
+            self.net.after_backward.append(_step(run))
+
+    # --- weights ----------------------------------------------------------------------------------------
+
+    def reshape(self) -> None:
+        """Bring all blobs to the shapes that follow from those of the inputs."""
+        self.net.reshape()
+
+    def clear_param_diffs(self) -> None:
+        """Set the gradients of all parameters to 0."""
+        self.net.clear_param_diffs()
+
+    def copy_from(self, weights: PathLike | Message) -> WeightsReport:
+        """Take over parameters by layer name from a caffemodel, binary or HDF5."""
+        return self.net.copy_from(weights)
+
+    def share_with(self, other: Net | core.Net) -> None:
+        """Look at the parameter values of the layers of the same names in another net."""
+        self.net.share_with(other.net if isinstance(other, Net) else other)
+
+    def save(self, path: PathLike) -> None:
+        """Write a binary caffemodel."""
+        write_binary(self.net.to_message(), path)
+
+    def save_hdf5(self, path: PathLike, write_diff: bool = False) -> None:
+        """Write the parameters in HDF5."""
+        save_hdf5(self.net, path, write_diff)
+
+    def load_hdf5(self, path: PathLike) -> None:
+        """Take over parameters from HDF5."""
+        self.net.copy_from(path)
+
+    def __repr__(self) -> str:
+        return repr(self.net).replace("<Net", "<caffe.Net", 1)
+
+
+def check_file(path: PathLike) -> None:
+    """Raises CannotOpen, a RuntimeError, where a file is not there."""
+    if not Path(path).is_file():
+        raise CannotOpen(f"Could not open file {os.fspath(path)}", remedy="check the path")
+
+
+def _arguments(
+    given: Sequence[Any],
+    phase: int | str | None,
+    level: int,
+    stages: Sequence[str] | None,
+    weights: PathLike | None,
+) -> tuple[int | str, int, Sequence[str] | None, PathLike | None]:
+    """The two orders of arguments: (phase, level, stages, weights), and as of old (weights, phase)."""
+    if given and isinstance(given[0], str | os.PathLike) and given[0] not in ("TRAIN", "TEST"):
+        if len(given) > 2:
+            raise TypeError(f"Net(network_file, weights, phase) takes 3 arguments, {len(given) + 1} were given")
+        log(f"DEPRECATION WARNING: use Net(file, phase, weights='{given[0]}')", "_caffe.cpp:142", 30)
+        weights, given = given[0], given[1:]
+    if len(given) > 4:
+        raise TypeError(f"Net takes at most 5 arguments, {len(given) + 1} were given")
+    values: list[Any] = [phase, level, stages, weights]
+    values[: len(given)] = given
+    if values[0] is None:
+        raise TypeError("Net needs a phase: caffe.TRAIN or caffe.TEST")
+    return values[0], values[1], values[2], values[3]
+
+
+def _step(run: Callable[[int], object]) -> Callable[[int], None]:
+    def step(layer: int) -> None:
+        run(layer)
+
+    return step
+
+
+def _packed(parts: Mapping[str, list[Array]], rows: int) -> Outputs:
+    """Lists of rows as arrays. As in the original, all lose as many rows at the end as the first has too many."""
+    arrays = {name: np.asarray(values) for name, values in parts.items()}
+    surplus = len(next(iter(arrays.values()))) - rows if arrays else 0
+    return {name: array[:-surplus] if surplus > 0 else array for name, array in arrays.items()}
+
+
+def _filled_up(array: Array, size: int) -> Array:
+    missing = size - len(array)
+    if not missing:
+        return array
+    return np.concatenate([array, np.zeros((missing, *array.shape[1:]), array.dtype)])

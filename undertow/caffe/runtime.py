@@ -1,0 +1,142 @@
+"""Names of pycaffe that concern the whole program: mode, seed, devices, log, layer types, timing.
+
+Everything runs on the CPU. What asks for GPUs or several processes is answered, so that scripts go on.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+
+from undertow.caffe import glog
+from undertow.caffe.table import LAYER_TYPES
+from undertow.errors import FormatError, UndertowError, UndertowWarning
+
+TRAIN, TEST = 0, 1
+
+# The release whose names and behaviour these are.
+CAFFE_VERSION = "1.0.0"
+
+
+class CaffeError(UndertowError, RuntimeError):
+    """A wrong call, where pycaffe raises RuntimeError."""
+
+
+class CannotOpen(FormatError, RuntimeError):
+    """A file that cannot be opened, where pycaffe raises RuntimeError."""
+
+
+class _Seeds:
+    """Where nets made from Python take their seeds from: nothing, or numbers that follow from `set_random_seed`."""
+
+    def __init__(self) -> None:
+        self.sequence: np.random.SeedSequence | None = None
+
+    def next(self) -> int | None:
+        return None if self.sequence is None else int(self.sequence.spawn(1)[0].generate_state(1)[0])
+
+
+_seeds = _Seeds()
+_solvers = {"count": 1, "rank": 0}
+
+
+def set_random_seed(seed: int) -> None:
+    """From now on the random numbers of new nets and solvers follow from this number, the same in every run."""
+    _seeds.sequence = np.random.SeedSequence(seed)
+
+
+def next_seed() -> int | None:
+    """The seed of the next net: None without `set_random_seed`."""
+    return _seeds.next()
+
+
+def set_mode_cpu() -> None:
+    """Nothing to do: everything runs on the CPU."""
+
+
+def set_mode_gpu() -> None:
+    """Answered with a warning: everything runs on the CPU."""
+    warnings.warn(UndertowWarning("set_mode_gpu: this program computes on the CPU"), stacklevel=2)
+
+
+def set_device(device: int) -> None:
+    """Nothing to do: there is one device, the CPU."""
+
+
+def init_log(level: int = 0, stderr: bool = True) -> None:
+    """Show Caffe's log lines on stderr: 0 all, 1 warnings and above, 2 errors."""
+    glog.start(level)
+
+
+def log(text: str) -> None:
+    """Put a line into the log."""
+    glog.log(text, "_caffe.cpp:53")
+
+
+def layer_type_list() -> list[str]:
+    """All layer types that a prototxt can name."""
+    return sorted(LAYER_TYPES)
+
+
+def has_nccl() -> bool:
+    """False: there is no training on several GPUs."""
+    return False
+
+
+class NCCL:
+    """Stands for Caffe's link between GPUs; a solver takes it and does nothing with it, as in Caffe without NCCL."""
+
+    def __init__(self, solver: Any, uid: bytes | str) -> None:
+        self.solver = solver
+
+    @staticmethod
+    def new_uid() -> bytes:
+        """Refused: there is nothing to link."""
+        raise CaffeError("there is no NCCL here", remedy="ask has_nccl() first, and train with one solver")
+
+    def bcast(self) -> None:
+        """Hand parameters to all solvers; there is only one."""
+
+
+def solver_count() -> int:
+    return _solvers["count"]
+
+
+def set_solver_count(count: int) -> None:
+    _solvers["count"] = int(count)
+
+
+def solver_rank() -> int:
+    return _solvers["rank"]
+
+
+def set_solver_rank(rank: int) -> None:
+    _solvers["rank"] = int(rank)
+
+
+def set_multiprocess(on: bool) -> None:
+    """Nothing to do: a solver trains by itself."""
+
+
+class Timer:
+    """start(), stop(), and `ms` between them."""
+
+    def __init__(self) -> None:
+        self._started = time.perf_counter()
+        self._seconds: float | None = None
+
+    def start(self) -> None:
+        self._started, self._seconds = time.perf_counter(), None
+
+    def stop(self) -> None:
+        if self._seconds is None:
+            self._seconds = time.perf_counter() - self._started
+
+    @property
+    def ms(self) -> float:
+        """Milliseconds; stops a running timer."""
+        self.stop()
+        return 1000 * (self._seconds or 0.0)
