@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from undertow.caffe.data.leveldb_file import LevelDbFile
 from undertow.caffe.data.lmdb_file import LmdbFile
 from undertow.errors import FormatError, MissingPackage
 
@@ -36,94 +37,24 @@ class Database(Protocol):
     def records(self, first: bytes = b"") -> Iterator[tuple[bytes, memoryview]]: ...
 
 
-class LevelDb:
-    """One LevelDB database, through the package plyvel; opening it tidies its log, as in Caffe.
-
-    LevelDB lets one process at a time open a database, and that only once; within a process all readers share it.
-    """
-
-    entries = 0
-
-    def __init__(self, source: PathLike) -> None:
-        self.path = source
-        if not (Path(source) / "CURRENT").is_file():
-            raise FormatError(
-                "this is no LevelDB database (a folder with a file CURRENT)",
-                file=source,
-                remedy="name the database and its backend as they were made: LMDB or LEVELDB",
-            )
-        self._handle = _leveldb_handle(source)
-
-    def records(self, first: bytes = b"") -> Iterator[tuple[bytes, memoryview]]:
-        plyvel = _plyvel()
-        try:
-            with self._handle.database.raw_iterator(verify_checksums=True) as cursor:
-                cursor.seek(first) if first else cursor.seek_to_first()
-                while cursor.valid():
-                    yield cursor.key(), memoryview(cursor.value())
-                    cursor.next()
-        except plyvel.Error as problem:
-            raise _damaged_leveldb(self.path, problem) from problem
-
-
-class _Handle:
-    """An open LevelDB, closed when its last reader is gone."""
-
-    def __init__(self, database: Any) -> None:
-        self.database = database
-
-    def __del__(self) -> None:
-        self.database.close()
-
-
-_open_handles: dict[str, Any] = {}
-
-
-def _leveldb_handle(source: PathLike) -> _Handle:
-    import weakref
-
-    plyvel = _plyvel()
-    name = os.path.realpath(source)
-    known = _open_handles.get(name)
-    handle = known() if known is not None else None
-    if handle is None:
-        try:
-            database = plyvel.DB(os.fspath(source), create_if_missing=False, paranoid_checks=True, max_open_files=100)
-        except (plyvel.Error, OSError) as problem:
-            raise _damaged_leveldb(source, problem) from problem
-        handle = _Handle(database)
-        _open_handles[name] = weakref.ref(handle)
-    return handle
-
-
 def _plyvel() -> Any:
     try:
         import plyvel
     except ImportError:
-        raise MissingPackage("plyvel", "leveldb", "a LevelDB database") from None
+        raise MissingPackage("plyvel", "leveldb", "writing a LevelDB database") from None
     return plyvel
-
-
-def _damaged_leveldb(source: PathLike, problem: BaseException) -> FormatError:
-    text = str(problem)
-    locked = "lock" in text.lower()
-    return FormatError(
-        f"cannot be read as LevelDB: {text}",
-        file=source,
-        remedy="close the other program that has it open, or make the folder writable" if locked else
-        "make the database again, or convert it to LMDB",
-    )  # fmt: skip
 
 
 def open_database(source: PathLike, backend: str = "LMDB") -> Database:
     """Open a database to read. backend: "LMDB" or "LEVELDB", in any case.
 
-    Raises FormatError where it is missing or damaged, MissingPackage for LevelDB without plyvel.
+    Nothing is written beside it, and any number of readers may have it open. Raises FormatError where it is missing or
+    damaged.
     """
     check_backend(backend)
     if not Path(source).exists():
         raise FormatError("there is no such database", file=source, remedy="check the path (it is a folder)")
-    return LmdbFile(source) if backend.upper() == "LMDB" else LevelDb(source)
+    return LmdbFile(source) if backend.upper() == "LMDB" else LevelDbFile(source)
 
 
 def check_backend(backend: str) -> None:
