@@ -23,6 +23,10 @@ Array = np.ndarray[Any, Any]
 _RECURRENT = frozenset({"rnn", "crnn", "gru", "lstm", "conv_lstm", "history"})
 
 
+class _NotFinite(Exception):
+    """The cost of a replay is not a finite number."""
+
+
 class NetworkPlans:
     """The planned steps of a network: one of training and one of inference, each with plans for all sizes."""
 
@@ -31,6 +35,7 @@ class NetworkPlans:
         self._train = Planned(self._train_step, dry=True)
         self._predict = Planned(self._predict_step, dry=True)
         self._functions: dict[Program, list[Any]] = {}
+        self._shown = False
 
     @property
     def possible(self) -> bool:
@@ -46,14 +51,28 @@ class NetworkPlans:
         images, truth = self._own_type(images), np.ascontiguousarray(truth)
         for parameter in net.parameters():
             parameter.clear_grad()
-        loss = self._train(images, truth)
-        program = self._train.last
-        if program is not None:
-            self._show_losses(program)
+        # Gradients of weights go straight to the accumulators; a bad cost is noticed before they do.
+        self._train.sinks = {id(e.parameter): net.optimizer.updates[n] for n, e in net.optimizer.entries.items()}
+        self._train.before_walk = self._check_losses
+        self._shown = False
+        try:
+            loss = self._train(images, truth)
+        except _NotFinite:
+            loss = None
+        if self._train.last is not None:
+            if not self._shown:
+                self._show_losses(self._train.last)
             net.loss, net.input, net.truth = loss, images, truth
         if not np.isfinite(net.cost):
             net.forward(images, truth)  # with all values at hand, the first bad one can be named
         check_cost(net)
+
+    def _check_losses(self) -> None:
+        """Called between forward and backward of a replay."""
+        if self._train.last is not None:
+            self._show_losses(self._train.last)
+        if not np.isfinite(self.net.cost):
+            raise _NotFinite
 
     def predict(self, images: Array) -> None:
         """Forward at inference: leaves the outputs of the network and of its heads in their layers.
@@ -98,7 +117,7 @@ class NetworkPlans:
 
     def _show_losses(self, program: Program) -> None:
         """Give the loss layers the operations of this program, which hold what they last computed."""
-        net = self.net
+        net, self._shown = self.net, True
         functions = self._functions.get(program)
         if functions is None:
             functions = [layer._function if isinstance(layer, LossLayer) else None for layer in net.layers]

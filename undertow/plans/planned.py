@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,6 +65,9 @@ class Planned:
         self._buffers: dict[int, np.ndarray] = {}
         self._said: set[str] = set()
         self.last: Program | None = None
+        # For trainers that accumulate gradients themselves: see Program.run.
+        self.sinks: Mapping[int, np.ndarray] = {}
+        self.before_walk: Callable[[], None] | None = None
 
     @property
     def kept(self) -> dict[str, Kept]:
@@ -118,7 +121,8 @@ class Planned:
         if every and plan.calls % every == 0:
             result = compare_with_unplanned(self.step, plan.program, plan.kept_objects, arguments)
         else:
-            result = plan.program.run(arguments)
+            self.last = plan.program
+            result = plan.program.run(arguments, self.sinks, self.before_walk)
         plan.program.keep_into(self._keeper.store)
         self.last = plan.program
         return result

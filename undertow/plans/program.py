@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -343,9 +343,24 @@ class Program:
             return buffer
         return np.empty(shape, self.values[number].dtype)
 
-    def run(self, arguments: Sequence[Any]) -> Any:
-        """Replay the step. Raises Stale where a parameter no longer fits."""
+    def sink(self, number: int) -> np.ndarray | None:
+        """Where a leaf's gradient is to be subtracted in this replay instead of going to its `.grad`."""
+        return self._sinks.get(id(self._variables[number])) if number in self.lasting else None
+
+    def run(
+        self,
+        arguments: Sequence[Any],
+        sinks: Mapping[int, np.ndarray] | None = None,
+        before_walk: Callable[[], None] | None = None,
+    ) -> Any:
+        """Replay the step. Raises Stale where a parameter no longer fits.
+
+        sinks: by id of a parameter, C-contiguous float32 arrays from which its gradient may be subtracted at once,
+        and then does not appear in `.grad`. before_walk: called before each walk backward; it may raise.
+        """
         with arena.lock:
+            self._sinks = sinks or {}
+            self._before_walk = before_walk
             self._check_leaves()
             self.arguments = arguments
             self._keep_accurate()
@@ -427,6 +442,8 @@ class Program:
     def _begin_walk(self, walk: int | None) -> None:
         if walk is None:
             return
+        if self._before_walk is not None:
+            self._before_walk()
         for gradient in self.gradients.values():
             gradient.written = False
         for number in self.walks[walk].cleared:

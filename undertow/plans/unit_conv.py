@@ -233,7 +233,10 @@ class ConvUnit(Unit):
                 parts = direct.bias_gradient(gy, memory)
                 total = np.sum([_doubles(at, gy.c) for at in parts], axis=0)
                 program.give(self.b, total.astype(np.float32))
-        if self.wants_w:
+        sink = program.sink(self.w) if self.wants_w else None
+        if sink is not None:
+            self.kernel.backward_weights(self.tx, gy, _at(sink), subtract=True)
+        elif self.wants_w:
             gradient = program.gradient_buffer(self.w)
             self.kernel.backward_weights(self.tx, gy, _at(gradient))
             program.give(self.w, gradient)
