@@ -66,9 +66,11 @@ class FeedLayer(Layer):
         """Hand out the next batch. Raises FormatError or ShapeError for data that cannot be used, each time anew."""
         try:
             arrays, position = self._ahead.next()
-        except UndertowError as error:
+        except BaseException as error:  # also Ctrl-C: what was read ahead is dropped and must come again
             self.feed.load_state(self._position)
-            raise self.placed(error) from error
+            if isinstance(error, UndertowError):
+                raise self.placed(error) from error
+            raise
         self._position = position
         self.shape_tops(bottom, top, [array.shape for array in arrays])
         for blob, array in zip(top, arrays, strict=True):

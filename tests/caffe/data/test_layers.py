@@ -199,6 +199,23 @@ def test_an_error_comes_again_and_nothing_is_skipped(tmp_path: Path) -> None:
     assert labels_of(net, 1) == [2, 3]
 
 
+def test_an_interruption_loses_nothing(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = batches(data_net(text), 4)
+    net = data_net(text)
+    parts = batches(net, 2)
+    layer = net.layers[0]
+    assert isinstance(layer, FeedLayer)
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(layer._ahead._waiting[0], "result", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            net.forward()
+    assert_equal(parts + batches(net, 2), whole)
+
+
 def test_a_record_that_is_too_short_is_named(tmp_path: Path) -> None:
     with new_database(tmp_path / "db") as put:
         put(b"key", b"\x08\x03\x10\x05\x18\x05\x22\x02ab")
