@@ -12,7 +12,7 @@ from undertow.darknet.decode import Head, YoloHead
 from undertow.darknet.functions import tap
 from undertow.darknet.layer import BuildContext, Layer, Pass, as_image, as_rows, computed
 from undertow.darknet.layer_shape import LayerShape
-from undertow.darknet.loss_functions import MASKED_TRUTH, CostLoss, LogisticLoss, MarkMasked, SoftmaxLoss
+from undertow.darknet.loss_functions import CostLoss, LogisticLoss, MarkMasked, SoftmaxLoss
 from undertow.darknet.options_heads import YoloOptions
 from undertow.darknet.options_layers import CostOptions, LayerOptions, SoftmaxOptions
 from undertow.darknet.tree import check_tree, read_tree
@@ -160,7 +160,7 @@ class Cost(LossLayer):
         self.loss = function(x, truth)
         self._function = function
         if self.kind == "masked" and self._before is not None:
-            marked = MarkMasked(truth.data == MASKED_TRUTH)(run.outputs[-1])
+            marked = MarkMasked()(run.outputs[-1], truth)
             run.replace_last(marked)
             self._before.take_output(marked)
         return Variable(function.error, requires_grad=False)

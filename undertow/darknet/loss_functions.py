@@ -264,29 +264,32 @@ def cost_loss(
 
 
 def _mark_samples(rng: np.random.Generator) -> list[Sample]:
-    marks = np.array([[True, False, False]])
+    truth = np.array([[MASKED_TRUTH, 0.5, 1.0]])
 
     def call(x: Variable) -> Variable:
-        return MarkMasked(marks)(x)
+        return MarkMasked()(x, truth)
 
-    return [Sample((rng.standard_normal((1, 3)),), call, lambda x: np.where(marks, MASKED_TRUTH, x))]
+    def by_hand(x: Array) -> Array:
+        return np.array([[MASKED_TRUTH, x[0, 1], x[0, 2]]])
+
+    return [Sample((rng.standard_normal((1, 3)),), call, by_hand)]
 
 
 @register(
     "mark_masked",
     gradient="estimate",
-    forward="y = -1234 where marked, else x",
+    forward="y = -1234 where truth = -1234, else x",
     backward="gx = gy",
     samples=_mark_samples,
 )
 class MarkMasked(Function):
-    """What a cost layer of type masked does to its input in place (cost_layer.c): deltas of later layers still pass."""
+    """What a cost layer of type masked does to its input in place (cost_layer.c): deltas of later layers still pass.
 
-    def __init__(self, marks: Array) -> None:
-        self.marks = marks
+    The second input is the truth, without a gradient.
+    """
 
-    def forward(self, x: Array) -> Array:
-        return np.where(self.marks.reshape(x.shape), np.asarray(MASKED_TRUTH, x.dtype), x)
+    def forward(self, x: Array, truth: Array) -> Array:
+        return np.where(truth.reshape(x.shape) == MASKED_TRUTH, np.asarray(MASKED_TRUTH, x.dtype), x)
 
-    def backward(self, gy: Array) -> Array:
-        return gy
+    def backward(self, gy: Array) -> tuple[Array, None]:
+        return gy, None
