@@ -100,8 +100,13 @@ def test_the_wrong_backend_is_named(tmp_path: Path) -> None:
     pytest.importorskip("lmdb")
     with new_database(tmp_path / "db") as put:
         put(b"1", b"one")
-    with pytest.raises(FormatError, match=r"no LevelDB database.*LMDB or LEVELDB"):
+    with pytest.raises(FormatError, match=r"the other kind, LMDB.*--backend=lmdb"):
         open_database(tmp_path / "db", "LEVELDB")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FormatError, match="no LevelDB database"):
+        open_database(tmp_path / "empty", "LEVELDB")
+    with pytest.raises(FormatError, match=r"data\.mdb: cannot be read"):
+        open_database(tmp_path / "empty", "LMDB")
     with pytest.raises(FormatError, match="no backend 'sqlite'"):
         open_database(tmp_path / "db", "sqlite")
     with pytest.raises(FormatError, match="no such database"):

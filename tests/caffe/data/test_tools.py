@@ -184,7 +184,7 @@ def test_command_for_mnist_under_both_names(tmp_path: Path) -> None:
 
 
 def test_switches_as_gflags_has_them() -> None:
-    flags = COMMANDS[0].flags
+    (flags,) = (command.flags for command in COMMANDS if command.name == "caffe convert_imageset")
     words = ["--gray", "-shuffle=true", "--check_size=false", "--noencoded", "--resize_width=3", "no.txt", "-encoded=1"]
     assert plain_switches(flags, words) == ["-gray", "-shuffle", "--resize_width=3", "no.txt", "-encoded"]
     with pytest.raises(UsageError, match="true or false, not 'maybe'"):

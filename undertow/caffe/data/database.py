@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from undertow.caffe.data.leveldb_file import LevelDbFile
-from undertow.caffe.data.lmdb_file import LmdbFile
+from undertow.caffe.data.lmdb_file import FILE_NAME, LmdbFile
 from undertow.errors import FormatError, MissingPackage
 
 PathLike = str | os.PathLike[str]
@@ -54,6 +54,11 @@ def open_database(source: PathLike, backend: str = "LMDB") -> Database:
     check_backend(backend)
     if not Path(source).exists():
         raise FormatError("there is no such database", file=source, remedy="check the path (it is a folder)")
+    marks = {"LMDB": FILE_NAME, "LEVELDB": "CURRENT"}
+    for name, mark in marks.items():
+        if name != backend.upper() and (Path(source) / mark).is_file():
+            remedy = f"say backend: {name} in a prototxt, --backend={name.lower()} in a command"
+            raise FormatError(f"this is a database of the other kind, {name}", file=source, remedy=remedy)
     return LmdbFile(source) if backend.upper() == "LMDB" else LevelDbFile(source)
 
 
