@@ -1,4 +1,4 @@
-"""`undertow caffe convert_imageset|compute_image_mean|convert_mnist`: the words and flags of Caffe's programs.
+"""`undertow caffe train|test|time|convert_imageset|...`: the words and flags of Caffe's programs.
 
 Flags are gflags': one dash or two, `--flag=value` or `--flag value`, switches also as `--flag=false` and `--noflag`.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from undertow.cli.caffe_brew import BREW
 from undertow.cli.messages import say
 from undertow.cli.words import Command, Flag, UsageError, Words, nearest
 
@@ -65,6 +66,7 @@ def convert_mnist(words: Words) -> int:
 
 
 COMMANDS = (
+    *BREW,
     Command(
         "caffe convert_imageset",
         ("ROOTFOLDER", "LISTFILE", "DB_NAME"),

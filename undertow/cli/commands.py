@@ -91,7 +91,7 @@ def overview() -> str:
             "  undertow demo [FOLDER]            a detector learns real pictures, in about three minutes",
             "  undertow darknet detector ...     train, test and measure detectors: the C program's words and flags",
             "  undertow darknet help             all of its functions and flags",
-            "  undertow caffe ...                make databases and mean files: the words and flags of Caffe's tools",
+            "  undertow caffe ...                train, test, time, databases: the words and flags of Caffe's programs",
             "  undertow caffe help               all of its commands and flags",
             "  undertow --version",
         ]
