@@ -58,9 +58,10 @@ def check_parameters(net: Network) -> None:
 
 
 def _forward_arrays(layer: Layer) -> Iterator[tuple[str, Array]]:
-    """What the layer computed with, then what it computed."""
-    yield from layer.arrays().items()
+    """What the layer computed with, then what it computed, then the statistics that moved by it."""
+    yield from ((name, parameter.data) for name, parameter in layer.parameters.items())
     yield "output", layer.output
+    yield from layer.buffers.items()
 
 
 def _ruined(layer: Layer, name: str, array: Array) -> NonFiniteError:

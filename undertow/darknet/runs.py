@@ -94,7 +94,7 @@ def training(
     check_length(net)
     check_memory(net.shapes, training=True)
     net.names = class_names(source, head, required=False)
-    pictures = _training_set(source, net, head, options.seed, strict)
+    pictures = _training_set(source, net, head, options, strict)
     validator = _validator(source, net) if options.validate else None
     for note in (*source.notes, *_findings(pictures)):
         watcher.note(note)
@@ -163,18 +163,18 @@ def base_name(cfg: PathLike) -> str:
     return os.path.basename(os.fspath(cfg)).split(".")[0]
 
 
-def _training_set(source: DataFile, net: Network, head: BoxHead, seed: int, strict: bool) -> TrainingSet:
-    options = net.options
-    colours = Colours(options.hue, options.saturation, options.exposure)
+def _training_set(source: DataFile, net: Network, head: BoxHead, options: TrainOptions, strict: bool) -> TrainingSet:
+    given = net.options
+    colours = Colours(given.hue, given.saturation, given.exposure)
     try:
-        augmentation = DetectionOptions(head.given.jitter, colours, options.flip)
+        augmentation = DetectionOptions(head.given.jitter, colours, given.flip and options.mirror)
     except ValueError as problem:
         raise FormatError(str(problem), file=net.config.file, line=head.shape.line) from problem
     return TrainingSet(
         read_image_list(source.path("train"), strict),
         LabelReader(_label_classes(head), (net.w, net.h), strict=strict),
         augmentation,
-        seed=seed,
+        seed=options.seed,
         boxes=head.max_boxes,
         channels=net.c,
         strict=strict,

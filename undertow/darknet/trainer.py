@@ -44,6 +44,7 @@ class TrainOptions:
     validate_every: iterations between validations; None for AlexeyAB's: `validate_rounds` times through the pictures,
         100 at least, and not before burn_in.
     clear: count from iteration 0 again, whatever the weights have seen. validate: measure mAP on valid= now and then.
+    mirror: pictures may be mirrored; not if flip=0 in the cfg, nor for objects that have a left and a right.
     """
 
     seed: int = 0
@@ -53,6 +54,7 @@ class TrainOptions:
     validate_rounds: int = 4
     clear: bool = False
     validate: bool = False
+    mirror: bool = True
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,84 @@
+"""The words of the command itself: help, versions, what is not there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import undertow as package
+from tests.cli.conftest import Answer
+from undertow.cli.commands import MISSING
+from undertow.cli.detector import COMMANDS
+
+
+def test_help_lists_every_function_and_flag(undertow: Callable[..., Answer]) -> None:
+    answer = undertow("darknet", "help")
+    assert answer.status == 0
+    for command in COMMANDS:
+        assert f"undertow {command.name}" in answer.out
+        for flag in command.flags:
+            assert flag.usage in answer.out
+            assert flag.help in answer.out
+    assert "undertow demo" in undertow("help").out
+    assert undertow("--help").status == 0
+    assert undertow().status == 2
+
+
+def test_help_of_one_function(undertow: Callable[..., Answer]) -> None:
+    answer = undertow("darknet", "detector", "train", "--help")
+    assert answer.status == 0
+    assert "-save_every N" in answer.out
+    assert "-ext_output" not in answer.out
+
+
+def test_version(undertow: Callable[..., Answer]) -> None:
+    assert undertow("--version").out == f"undertow {package.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["darkent"], "there is no command 'darkent'. To mend it: did you mean darknet?"),
+        (["detector", "test"], "undertow darknet detector ..."),
+        (["darknet", "detectr"], "there is no function 'detectr'. To mend it: did you mean detector?"),
+        (["darknet", "classifier", "train"], "'classifier' of the C program is not there yet"),
+        (["darknet", "detector"], "which function?"),
+        (["darknet", "detector", "trian"], "did you mean train?"),
+        (["darknet", "detector", "calc_anchors"], "'detector calc_anchors' is not there yet"),
+        (["darknet", "detector", "train"], "DATA is missing"),
+    ],
+)
+def test_unknown_words_are_answered_with_the_nearest(
+    undertow: Callable[..., Answer], words: list[str], message: str
+) -> None:
+    assert message in undertow(*words).error
+
+
+def test_functions_that_are_there_are_not_called_missing() -> None:
+    assert not {command.name.split()[-1] for command in COMMANDS} & set(MISSING["detector"])
+
+
+def test_the_module_is_the_command(tmp_path: Path) -> None:
+    finished = subprocess.run(
+        [sys.executable, "-m", "undertow", "darknet", "detector", "test", "no.data", "no.cfg", "no.weights"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert finished.returncode == 2
+    assert finished.stderr.startswith("error: no.data: cannot be read: No such file or directory")
+
+
+def test_the_command_starts_quickly_and_without_optional_packages() -> None:
+    """Help needs neither NumPy-heavy modules nor rich nor matplotlib."""
+    code = (
+        "import sys; from undertow.cli import main; main(['--version']); "
+        "print([name for name in ('rich', 'matplotlib', 'PIL', 'sklearn') if name in sys.modules])"
+    )
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert finished.stdout.splitlines()[-1] == "[]"

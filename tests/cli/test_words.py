@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import pytest
+
+from undertow.cli.words import Command, Flag, UsageError, Words, nearest
+
+COMMAND = Command(
+    "try",
+    ("DATA", "CFG", "[WEIGHTS]"),
+    (
+        Flag("clear", "switch", "start over"),
+        Flag("thresh", "number", "confidence", "X", 0.5, least=0),
+        Flag("save_every", "whole", "iterations", "N", least=1),
+        Flag("out", "text", "name", "NAME"),
+        Flag("precision", "text", "kernels", "NAME", "fast", choices=("fast", "precise")),
+    ),
+    "tries",
+    lambda words: 0,
+)
+
+
+def parse(*arguments: str) -> Words:
+    return COMMAND.parse(arguments)
+
+
+def test_flags_may_stand_anywhere() -> None:
+    for order in (
+        ("a.data", "a.cfg", "-thresh", ".25", "w.weights", "-clear"),
+        ("-clear", "-thresh", ".25", "a.data", "a.cfg", "w.weights"),
+        ("a.data", "--thresh=.25", "a.cfg", "--clear", "w.weights"),
+    ):
+        words = parse(*order)
+        assert (words["DATA"], words["CFG"], words["WEIGHTS"]) == ("a.data", "a.cfg", "w.weights")
+        assert (words["thresh"], words["clear"], words["save_every"], words["out"]) == (0.25, True, None, None)
+
+
+def test_optional_words_left_out_are_empty() -> None:
+    words = parse("a.data", "a.cfg")
+    assert words["WEIGHTS"] == ""
+    assert words["clear"] is False
+    assert words.given == ()
+
+
+def test_a_value_may_begin_with_a_dash() -> None:
+    assert parse("a", "b", "-out", "-x")["out"] == "-x"
+    assert parse("-0.5", "b")["DATA"] == "-0.5"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("a", "b", "-tresh", ".5"), r"no flag '-tresh'.*did you mean -thresh\?"),
+        (("a", "b", "-zzz"), r"no flag '-zzz'.*the flags are -clear, -thresh"),
+        (("a", "b", "-thresh"), r"-thresh needs a value"),
+        (("a", "b", "-thresh", "much"), r"-thresh takes a number, not 'much'"),
+        (("a", "b", "-thresh", "-1"), r"-thresh -1: at least 0"),
+        (("a", "b", "-thresh", "nan"), r"at least 0"),
+        (("a", "b", "-save_every", "1.5"), r"-save_every takes a whole number"),
+        (("a", "b", "-precision", "presise"), r"there is fast, precise.*did you mean precise\?"),
+        (("a",), r"try: CFG is missing.*undertow try DATA CFG \[WEIGHTS\] \[flags\]"),
+        (("a", "b", "c", "d"), r"try: 'd' is one word too many"),
+    ],
+)
+def test_what_cannot_be_understood_is_told(arguments: tuple[str, ...], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parse(*arguments)
+
+
+def test_nearest() -> None:
+    assert nearest("Trian", ["train", "test"]) == "did you mean train?"
+    assert nearest("mAP_epoch", ["map", "mAP_epochs"], "-") == "did you mean -mAP_epochs?"
+    assert nearest("qqq", ["train"]) is None
