@@ -11,7 +11,7 @@ from undertow.caffe.data.feed import Array, Feed, State, stack_into
 from undertow.caffe.data.imagelist import Line
 from undertow.caffe.data.pictures import read_picture, resize_picture
 from undertow.caffe.data.transformer import DataTransformer
-from undertow.errors import ShapeError, UndertowError
+from undertow.errors import FormatError, ShapeError, UndertowError
 
 _SHUFFLE = 1
 
@@ -54,7 +54,11 @@ class ImageFeed(Feed):
         return self.lines[self._order[place]]
 
     def _picture(self, line: Line) -> Array:
-        picture = read_picture(self.find(line.path), self.color)
+        try:
+            picture = read_picture(self.find(line.path), self.color)
+        except FormatError as error:
+            reason = f"{error.reason} (line {line.number} of the list)"
+            raise FormatError(reason, file=error.file, remedy=error.remedy) from error
         return picture if self.size is None else resize_picture(picture, *self.size)
 
     def load(self) -> list[Array]:
