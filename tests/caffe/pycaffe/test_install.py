@@ -1,0 +1,119 @@
+"""`import caffe`, scripts run as they are, and the names of the whole program."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import undertow.caffe as caffe
+from tests.caffe.pycaffe.nets import write
+from undertow.errors import UndertowError, UndertowWarning
+
+ROOT = Path(__file__).parents[3]
+# glog's line: letter, month and day, time with microseconds, process, file and line.
+LINE = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ [\w.]+:\d+\] ")
+
+
+@pytest.fixture
+def installed() -> Iterator[None]:
+    caffe.install()
+    yield
+    caffe.uninstall()
+
+
+def test_names_of_the_original_are_this_package(installed: None) -> None:
+    for name in (
+        "",
+        ".io",
+        ".proto",
+        ".proto.caffe_pb2",
+        ".draw",
+        ".coord_map",
+        ".net_spec",
+        ".classifier",
+        ".pycaffe",
+    ):
+        assert importlib.import_module(f"caffe{name}") is importlib.import_module(f"undertow.caffe{name}")
+    module = importlib.import_module("caffe.coord_map")
+    assert module.__name__ == "undertow.caffe.coord_map"
+    assert module.__spec__ is not None
+    assert module.__spec__.name == "undertow.caffe.coord_map"
+    assert importlib.import_module("caffe._caffe").layer_type_list() == caffe.layer_type_list()
+    with pytest.raises(ImportError):
+        importlib.import_module("caffe.nothing")
+    caffe.install()
+    caffe.uninstall()
+    assert "caffe" not in sys.modules
+
+
+def test_another_caffe_is_not_replaced() -> None:
+    sys.modules["caffe"] = ModuleType("caffe")
+    try:
+        with pytest.raises(UndertowError, match="another caffe has been imported"):
+            caffe.install()
+    finally:
+        del sys.modules["caffe"]
+
+
+def run(*words: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+    return subprocess.run(
+        [sys.executable, "-m", "undertow.caffe", *words], cwd=cwd, env=environment, capture_output=True, text=True
+    )
+
+
+def test_a_script_runs_as_it_is(tmp_path: Path) -> None:
+    write(tmp_path)
+    (tmp_path / "helper.py").write_text("FACTOR = 3\n")
+    (tmp_path / "script.py").write_text(
+        "import sys\nimport caffe\nfrom caffe import layers as L\nfrom helper import FACTOR\n"
+        "caffe.set_mode_cpu()\n"
+        "class Own(caffe.Layer):\n    pass\n"
+        "net = caffe.Net(sys.argv[1], caffe.TRAIN)\n"
+        "caffe.log('hello log')\n"
+        "print(__name__, sys.argv, FACTOR, sorted(net.forward()))\n"
+    )
+    done = run("script.py", "net.prototxt", "-x", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "__main__ ['script.py', 'net.prototxt', '-x'] 3 ['loss']\n"
+    lines = done.stderr.splitlines()
+    assert any(LINE.match(line) and line.endswith("] hello log") for line in lines)
+    quiet = run("script.py", "net.prototxt", cwd=tmp_path, GLOG_minloglevel="2")
+    assert "hello log" not in quiet.stderr
+    assert run("nothing.py", cwd=tmp_path).returncode == 2
+    assert run("--help", cwd=tmp_path).returncode == 0
+
+
+def test_names_of_the_whole_program() -> None:
+    assert (caffe.TRAIN, caffe.TEST) == (0, 1)
+    assert caffe.__version__ == "1.0.0"
+    for name in ("Data", "Convolution", "InnerProduct", "Python"):
+        assert name in caffe.layer_type_list()
+    assert caffe.has_nccl() is False
+    with pytest.raises(RuntimeError, match="no NCCL"):
+        caffe.NCCL.new_uid()
+    with pytest.warns(UndertowWarning, match="on the CPU"):
+        caffe.set_mode_gpu()
+    caffe.set_device(0)
+    caffe.set_solver_count(2)
+    assert caffe.solver_count() == 2
+    caffe.set_solver_count(1)
+    caffe.set_solver_rank(0)
+    assert caffe.solver_rank() == 0
+    timer = caffe.Timer()
+    timer.start()
+    timer.stop()
+    assert 0 <= timer.ms == timer.ms
+
+
+def test_everything_exported_is_there() -> None:
+    for name in caffe.__all__:
+        assert hasattr(caffe, name), name
