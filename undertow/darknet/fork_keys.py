@@ -1,8 +1,8 @@
 """Keys that AlexeyAB's fork added to the sections of the 2018 program, and what they would change.
 
 A key at a value that changes nothing is accepted. Any other value is told: an error where the network's output
-would differ, a warning where only training would. Nothing is ignored in silence, except keys that only steer what the
-fork prints or draws. Keys that are followed stand among the options of their section, marked `fork=True`.
+would differ, a warning where only training would, or where the loss would differ, an error as soon as the network is
+trained. Nothing is ignored in silence, except keys that only steer what the fork prints or draws. Keys that are followed stand among the options of their section, marked `fork=True`.
 """
 
 from __future__ import annotations

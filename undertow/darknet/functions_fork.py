@@ -127,7 +127,7 @@ def normalized_weights(weights: Variable, kind: str) -> Variable:
     if kind in ("relu", "avg_relu"):
         shares = relu(weights)
     elif kind == "softmax":
-        shares = exp(weights - weights.data.max(axis=0, keepdims=True))
+        shares = exp(weights - largest(weights, axis=0, keepdims=True))
     else:
         return weights
     return shares / (shares.sum(axis=0, keepdims=True) + _EPSILON)

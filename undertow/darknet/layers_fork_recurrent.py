@@ -32,7 +32,7 @@ class ForkCrnn(Crnn):
 
     def _make_inner(self, context: BuildContext) -> None:
         given = cast(CrnnOptions, self.options)
-        self._hidden, self._filters = cast(int, given.hidden or 1), self.out_c
+        self._hidden, self._filters = given.hidden or 1, self.out_c
         for name, channels, filters in (
             ("input_layer", self.c, self._hidden),
             ("self_layer", self._hidden, self._hidden),

@@ -197,11 +197,14 @@ def fork_sign(config: Config) -> str | None:
 
 
 def _check_fork_key(section: Section, key: ForkKey, entry: Entry) -> None:
+    """Tell a key that is not followed. Those of the loss are left to `check_trainable`, which refuses to train."""
     if key.is_neutral(entry.value or "", section):
         return
     shown = f"{entry.key}={show(entry.value or '')}"
     if section.original:
         _tell_ignored(section, entry)
+        return
+    if key.effect is Effect.LOSS:
         return
     reason = f"key {shown} of AlexeyAB's fork is not supported yet; it changes {key.effect.value}"
     strict = section.strict or key.effect is Effect.OUTPUT

@@ -212,8 +212,8 @@ def _check_feedback(build: ShapeBuilder, o: options.ConvLstmOptions | CrnnOption
         raise build.error(f"groups={o.groups} does not divide the channels {channels}", "groups")
     if 2 * o.border != o.size - 1 or o.stride != 1:
         raise build.error(
-            f"size={o.size} with {o.border} of padding and stride={o.stride} changes the size, so that the state cannot "
-            "be fed back",
+            f"size={o.size} with {o.border} of padding and stride={o.stride} changes the size, so that the state "
+            "cannot be fed back",
             "padding",
             "pad",
             "size",

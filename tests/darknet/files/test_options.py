@@ -9,7 +9,7 @@ import pytest
 
 from undertow.darknet import options_layers as layers
 from undertow.darknet.cfg import make_config, parse_cfg
-from undertow.darknet.fork_keys import BY_SECTION, COMMON
+from undertow.darknet.fork_keys import BY_SECTION, COMMON, Effect
 from undertow.darknet.option_fields import key_of, option_fields
 from undertow.darknet.options import (
     SECTIONS,
@@ -212,13 +212,11 @@ def test_fork_keys_that_change_the_output_are_errors(name: str, values: dict[str
 def test_fork_keys_of_training_are_warnings_and_can_be_listed() -> None:
     text = "[net]\nwidth=8\nheight=8\nchannels=3\nmosaic=1\n[yolo]\nnum=1\niou_loss=ciou\n"
     config = parse_cfg(text, "fork.cfg")
-    with pytest.warns(
-        UndertowWarning, match="iou_loss=ciou of AlexeyAB's fork is not supported yet; it changes training"
-    ):
-        assert read_options(config.layers[0]).iou_loss == "ciou"  # type: ignore[attr-defined]
+    assert read_options(config.layers[0]).iou_loss == "ciou"  # type: ignore[attr-defined]
     with pytest.warns(UndertowWarning, match="mosaic=1"):
         read_net_options(config)
     assert [(entry.key, entry.line) for entry in training_gaps(config)] == [("mosaic", 5), ("iou_loss", 8)]
+    assert [entry.key for entry in training_gaps(config, Effect.LOSS)] == ["iou_loss"]
 
 
 def test_original_reading_ignores_fork_keys_with_a_warning() -> None:

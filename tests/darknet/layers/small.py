@@ -48,7 +48,7 @@ def samples(network: Network, seed: int = 9) -> tuple[Array, Array]:
 
 def check_network(network: Network, images: Array, truth: Array, training: bool = True, rtol: float = 1e-5) -> None:
     """The gradients of input and parameters against differences of the loss."""
-    places = [(layer, name) for layer in network.layers for name in layer.parameters]
+    places = [(layer, name) for layer in network.layers if layer.owner is None for name in layer.parameters]
     arrays = [layer.parameters[name].data.copy() for layer, name in places]
 
     def loss(x: Variable, *parameters: Variable) -> Variable:

@@ -1,0 +1,49 @@
+"""Which program a file was made for."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from undertow.darknet import load
+from undertow.darknet.cfg import parse_cfg
+from undertow.darknet.choice import choose_dialect
+from undertow.darknet.weights_header import WeightsHeader
+
+NET = "[net]\nwidth=8\nheight=8\nchannels=3\n"
+CONV = "[convolutional]\nfilters=4\nsize=3\npad=1\nactivation=leaky\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "sign"),
+    [
+        (NET + CONV.replace("leaky", "mish"), "activation=mish in line 9"),
+        (NET + CONV + "[route]\nlayers=-1\ngroups=2\n", "groups=2 in line 12"),
+        (NET + CONV + "[avgpool]\n[scale_channels]\nfrom=-2\n", r"section \[scale_channels\] in line 11"),
+        (NET + "mosaic=1\n" + CONV, "mosaic=1 in line 5"),
+        (NET + CONV + "[crnn]\noutput=4\nhidden=4\npad=1\n", "output=4 in line 11"),
+        (NET + CONV, None),
+        (NET + "flip=0\n" + CONV, None),
+        ("[net]\ninputs=8\n[rnn]\noutput=4\nhidden=4\n", None),
+    ],
+)
+def test_what_the_cfg_says(text: str, sign: str | None, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "undertow.darknet"):
+        dialect, why = choose_dialect(parse_cfg(text, "n.cfg"))
+    assert dialect.name == ("exact" if sign is None else "alexeyab")
+    assert sign is None or pytest.importorskip("re").match(sign, why)
+    assert f"n.cfg: dialect {dialect.name}" in caplog.text
+
+
+@pytest.mark.parametrize(("revision", "name"), [(0, "exact"), (4, "exact"), (5, "alexeyab")])
+def test_what_the_weights_say(revision: int, name: str, tmp_path: Path) -> None:
+    cfg, weights = tmp_path / "n.cfg", tmp_path / "n.weights"
+    cfg.write_text(NET + CONV)
+    weights.write_bytes(WeightsHeader(0, 2, revision).pack() + bytes(4 * (4 + 4 * 3 * 9)))
+    net = load(cfg, weights)
+    assert net.dialect.name == name
+    assert net.letterbox == (name == "exact")
+    net.save_weights(tmp_path / "again.weights")
+    assert (tmp_path / "again.weights").read_bytes()[8] == (5 if name == "alexeyab" else 0)
