@@ -230,6 +230,50 @@ def test_a_mean_far_from_zero_keeps_its_digits() -> None:
     assert trial.planned.is_replaying
 
 
+def test_a_picture_that_is_learned_gets_its_gradient() -> None:
+    blocks = Blocks()
+    picture = ut.Variable(np.random.default_rng(0).standard_normal((1, 3, 8, 8)).astype(np.float32), name="picture")
+
+    def step(target: np.ndarray) -> ut.Variable:
+        loss = ((blocks.leaky("a", picture, 8) - target) ** 2).sum()
+        loss.backward()
+        return loss
+
+    planned = plan(step, persistent=["picture"])
+    for k in range(5):
+        target = np.random.default_rng(k).standard_normal((1, 8, 8, 8)).astype(np.float32)
+        picture.clear_grad()
+        planned(target)
+        found = picture.grad.copy()
+        picture.clear_grad()
+        step(target)
+        np.testing.assert_allclose(found, picture.grad, rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(planned.kept["picture"].grad, picture.grad, rtol=1e-3, atol=1e-3)
+    assert planned.is_replaying
+
+
+def test_a_planned_step_inside_an_operation_of_another_leaves_its_memory_alone() -> None:
+    trial = Trial(darknet_like)
+    inner = plan(lambda x: relu(conv2d(ut.Variable(x), trial.blocks.parameters["a.w"], pad=1)) * 1.0)
+
+    class Nested(ut.Function):
+        def forward(self, x: np.ndarray) -> np.ndarray:
+            with ut.no_grad():
+                return x + inner(np.ones((1, 3, 16, 16), np.float32)).data.mean() * 0
+
+        def backward(self, gy: np.ndarray) -> np.ndarray:
+            return gy
+
+    trial.step(trial.data())
+    trial.net = lambda b, x: darknet_like(b, Nested()(x))
+    with ut.no_grad():
+        for k in range(4):
+            inner(np.full((1, 3, 16, 16), k, np.float32))
+    for _ in range(5):
+        trial.both(trial.data())
+    assert trial.planned.is_replaying
+
+
 def test_batch_norm_of_rows_is_fused_with_the_linear_map_before() -> None:
     def net(b: Blocks, x: ut.Variable) -> ut.Variable:
         x = x.reshape((x.shape[0], -1))

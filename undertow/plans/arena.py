@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -103,9 +104,25 @@ class Arena:
     """
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock = threading.Lock()
+        self._here = threading.local()
         self.version = 0
         self.memory = np.empty(0, np.uint8)
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """While a replay of the calling thread goes on; others wait."""
+        with self.lock:
+            self._here.replaying = True
+            try:
+                yield
+            finally:
+                self._here.replaying = False
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether the calling thread is in a replay now."""
+        return getattr(self._here, "replaying", False)
 
     def reserve(self, size: int) -> None:
         """Make the block at least so large."""

@@ -14,6 +14,7 @@ import numpy as np
 from undertow.core.modes import modes
 from undertow.core.variable import Variable
 from undertow.errors import UndertowError
+from undertow.plans.arena import arena
 from undertow.plans.check import compare_with_unplanned
 from undertow.plans.compare import compare, kept_objects
 from undertow.plans.dry import DryRecorder, NotDry
@@ -90,6 +91,8 @@ class Planned:
 
     def __call__(self, *arguments: Any) -> Any:
         """The step, replayed where a plan fits, else run as it is."""
+        if arena.is_mine:
+            return self.step(*arguments)  # called by an operation of another plan, which has the memory
         self.last = None
         if modes.hooks:
             self._say("hooks are active: the step runs unplanned meanwhile")
@@ -152,6 +155,7 @@ class Planned:
             return returned
         sums = tuple(checksum(a) for a in arguments if isinstance(a, np.ndarray))
         if first is None:
+            recorder.let_go()
             self._remember(key, _Seen(recorder, result, sums))
             return returned
         found = compare(first.recorder, recorder, (first.result, result))

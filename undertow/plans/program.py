@@ -358,7 +358,7 @@ class Program:
         sinks: by id of a parameter, C-contiguous float32 arrays from which its gradient may be subtracted at once,
         and then does not appear in `.grad`. before_walk: called before each walk backward; it may raise.
         """
-        with arena.lock:
+        with arena.in_use():
             self._sinks = sinks or {}
             self._before_walk = before_walk
             self._check_leaves()
@@ -390,6 +390,7 @@ class Program:
             if gradient is not None and gradient.written:
                 found = self._view(grad, gradient.slot)
             store(name, self.array(data), found)
+        self.arguments = ()
 
     def _check_leaves(self) -> None:
         for number in self.lasting:
@@ -458,6 +459,9 @@ class Program:
         """Add the gradients of leaves to what they hold."""
         if walk is None:
             return
+        for number, kept in self.gradients.items():
+            if kept.written and self.values[number].is_leaf:
+                self._grads[number] = copy_out(self._view(number, kept.slot))
         for number, gradient in self._grads.items():
             variable = self._variables[number]
             if variable.grad is not None:

@@ -249,6 +249,21 @@ class Recorder(FunctionHook):
             ):
                 self._object(f"{value.where}: the step changes the gradient of {_named(value)}; do this outside")
 
+    def let_go(self) -> None:
+        """Keep what a comparison needs, and let the values and graph of the recorded run go."""
+        nothing = Variable(None, requires_grad=False)
+        for value in self.values:
+            value.array = None
+            if not value.is_leaf:
+                value.variable = nothing
+        for call in self.calls:
+            call.function = call.function._fresh()
+            for name in call.results:
+                call.function.__dict__.pop(name, None)
+        self._arrays.clear()
+        self._numbers.clear()
+        self._functions.clear()
+
     def find(self, array: np.ndarray) -> int | None:
         """The value that has this very array."""
         number = self._arrays.get(id(array))
