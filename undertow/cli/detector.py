@@ -15,7 +15,9 @@ from undertow.cli.messages import fail, say
 from undertow.cli.words import Command, Flag, Words
 from undertow.core.modes import PRECISIONS, precision
 from undertow.darknet.boxes import Detection
-from undertow.darknet.dialect import DIALECTS, EXACT, Dialect, dialect_named
+from undertow.darknet.cfg import read_cfg
+from undertow.darknet.choice import choose_dialect
+from undertow.darknet.dialect import DIALECTS, Dialect, dialect_named
 from undertow.errors import UndertowError
 
 _NO_GPU = "there is no GPU here: one process computes on the CPU"
@@ -215,15 +217,17 @@ def _computing(words: Words) -> Iterator[None]:
 def _dialect(words: Words) -> Dialect | None:
     dialect = dialect_named(words["dialect"]) if words["dialect"] else None
     if words.flags.get("letter_box"):
-        return replace(dialect or EXACT, letterbox=True)
+        chosen = dialect or choose_dialect(read_cfg(words["CFG"], words["strict"]), words["WEIGHTS"] or None)[0]
+        return replace(chosen, letterbox=True)
     return dialect
 
 
 def _introduce(net: Any) -> None:
     """One line about the network, on stderr."""
+    why = f" ({net.dialect_reason})" if net.dialect_reason else ""
     say(
         f"{net.config.file}: {net.n} layers, {net.shapes.parameters:,} parameters, {net.shapes.bflops:.3f} BFLOPs, "
-        f"input {net.w} x {net.h} x {net.c}, dialect {net.dialect.name}"
+        f"input {net.w} x {net.h} x {net.c}, dialect {net.dialect.name}{why}"
     )
 
 

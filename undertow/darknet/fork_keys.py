@@ -2,7 +2,8 @@
 
 A key at a value that changes nothing is accepted. Any other value is told: an error where the network's output
 would differ, a warning where only training would, or where the loss would differ, an error as soon as the network is
-trained. Nothing is ignored in silence, except keys that only steer what the fork prints or draws. Keys that are followed stand among the options of their section, marked `fork=True`.
+trained. Nothing is ignored in silence, except keys that only steer what the fork prints or draws. Keys that are
+followed stand among the options of their section, marked `fork=True`.
 """
 
 from __future__ import annotations

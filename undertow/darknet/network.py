@@ -37,7 +37,7 @@ class Network:
     seen: samples seen in training. cost: of the last pass, the mean over the layers that have one.
     keep_deltas: keep intermediate gradients, so that `layers[i].delta` can be read after `backward` (takes memory).
     loss: of the last training pass, a Variable: the scalar whose gradient `backward` computes.
-    names: of the classes, for `detect`.
+    names: of the classes, for `detect`. dialect_reason: why this dialect, where it was chosen from the files.
     planned: compute with plans (see `undertow.plan`) in `predict`, and in `train_datum` unless keep_deltas.
     draws: the random numbers of dropout, crop and detection; `draws.source` may be replaced.
 
@@ -53,6 +53,7 @@ class Network:
         dtype: Any = np.float32,
     ) -> None:
         self.dialect = dialect
+        self.dialect_reason = ""
         self.dtype = np.dtype(dtype)
         self.draws = Draws(seed, lambda: self.seen)
         self._build(config, np.random.default_rng(seed))

@@ -53,7 +53,9 @@ def load(
     Raises FormatError, with file and line or byte, for files that cannot be used.
     """
     config = read_cfg(cfg, strict)
-    net = Network(config, dialect or choose_dialect(config, weights)[0], seed=seed)
+    chosen, why = (dialect, "") if dialect else choose_dialect(config, weights)
+    net = Network(config, chosen, seed=seed)
+    net.dialect_reason = why
     if weights is not None:
         net.load_weights(weights, strict=strict)
     if isinstance(names, (str, os.PathLike)):
@@ -81,10 +83,11 @@ def training(
     """
     options, watcher = options or TrainOptions(), watcher or TrainingWatcher()
     source = read_data(data, strict)
-    chosen, why = (dialect, "as asked for") if dialect else choose_dialect(read_cfg(cfg, strict), weights)
-    net = load(cfg, dialect=chosen, seed=options.seed, strict=strict)
-    watcher.note(f"dialect {chosen.name}: {why}")
-    check_trainable(net.config, chosen)
+    if dialect is None:
+        dialect, why = choose_dialect(read_cfg(cfg, strict), weights)
+        watcher.note(f"dialect {dialect.name}: {why}")
+    net = load(cfg, dialect=dialect, seed=options.seed, strict=strict)
+    check_trainable(net.config, dialect)
     head = detection_head(net)
     if weights is not None:
         for line in net.load_weights(weights, strict=strict).report:
