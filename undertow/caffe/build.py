@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from undertow.caffe.blob import Blob, shape_text
 from undertow.caffe.layer import Context, Layer
+from undertow.caffe.memory import check_memory
 from undertow.caffe.proto.message import Message, new_message
 from undertow.caffe.table import LAYER_TYPES, MANY, LayerType
 from undertow.errors import FormatError, UndertowError
@@ -37,8 +38,13 @@ class Builder:
         if self.message.force_backward:
             force_backward(self.net)
         self.net.output_ids = [self.index[name] for name in sorted(self.available)]
-        share_parameters(self.net)
         self._mark_overwritten()
+        if self.net.filled:
+            check_memory(self.net)
+            for layer, ids in zip(self.net.layers, self.net.top_ids, strict=True):
+                layer.start([self.net.blob_list[i] for i in ids])
+        # After the fillers: a shared parameter has the values of its owner.
+        share_parameters(self.net)
 
     # --- one layer --------------------------------------------------------------------------------------
 
@@ -145,8 +151,6 @@ class Builder:
         except UndertowError as error:
             raise layer.placed(error) from error
         layer.loss_weights = weights
-        if self.net.filled:
-            layer.start(top)
 
     # --- parameters -------------------------------------------------------------------------------------
 

@@ -40,7 +40,7 @@ def _constant(filler: Message, shape: Shape, rng: np.random.Generator) -> float:
 
 
 def _uniform(filler: Message, shape: Shape, rng: np.random.Generator) -> Array:
-    if filler.min > filler.max:
+    if not -np.inf < filler.min <= filler.max < np.inf:
         raise FormatError(
             f"uniform from {filler.min:g} to {filler.max:g}: min must not exceed max", line=filler.line_of()
         )
@@ -48,6 +48,8 @@ def _uniform(filler: Message, shape: Shape, rng: np.random.Generator) -> Array:
 
 
 def _gaussian(filler: Message, shape: Shape, rng: np.random.Generator) -> Array:
+    if not filler.std >= 0:
+        raise FormatError(f"a deviation (std) is 0 or more, got {filler.std:g}", line=filler.line_of("std"))
     values = rng.normal(filler.mean, filler.std, shape)
     if filler.sparse >= 0:
         kept = filler.sparse / shape[0]

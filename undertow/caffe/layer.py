@@ -207,6 +207,8 @@ class Layer:
                 ys = self.compute(self._xs, self._ws)
             except UndertowError as error:
                 raise self.placed(error) from error
+            except MemoryError as error:
+                raise self.error("there is not enough memory for this layer", "use a smaller batch or image") from error
         found = as_list(ys)
         self._ys = found if wanted else None
         return found

@@ -30,8 +30,11 @@ class Loss(IndexBottom):
     auto_tops = True
 
     def top_shapes(self, bottom: Shapes) -> Shapes:
-        first = [shape[0] if shape else 0 for shape in bottom[:2]]
-        if first[0] != first[1]:
+        for shape in bottom[:2]:
+            self.axis(0, len(shape))
+            if not math.prod(shape):
+                raise self.error(f"a loss of nothing: a bottom has shape {tuple(shape)}")
+        if bottom[0][0] != bottom[1][0]:
             raise self.error(
                 f"data and labels must agree in axis 0; their shapes are {bottom[0]} and {bottom[1]}",
                 remedy="give one label per item",

@@ -99,6 +99,8 @@ class Clip(Layer):
         options = self.message.clip_param
         if not options.has_field("min") or not options.has_field("max"):
             raise self.refusal("clip_param needs both min and max", "write clip_param { min: -1 max: 1 }", "clip_param")
+        if not options.min <= options.max:
+            raise self.refusal(f"min {options.min:g} must not be above max {options.max:g}", field="clip_param")
 
     def compute(self, bottom: Variables, params: Variables) -> Results:
         options = self.message.clip_param

@@ -47,6 +47,8 @@ class BatchNorm(Layer):
     def top_shapes(self, bottom: Shapes) -> Shapes:
         if bottom[0][1:2] != self.blobs[0].shape:
             raise self.error(f"the bottom {bottom[0]} must have {self.blobs[0].shape[0]} channels on axis 1")
+        if 0 in bottom[0]:
+            raise self.error(f"there is nothing to normalise in a bottom of shape {bottom[0]}")
         return [bottom[0]]
 
     def compute(self, bottom: Variables, params: Variables) -> Results:
@@ -89,7 +91,9 @@ class Softmax(Layer):
     """e^x divided by its sum along an axis."""
 
     def top_shapes(self, bottom: Shapes) -> Shapes:
-        self.axis(self.message.softmax_param.axis, len(bottom[0]), "softmax_param")
+        axis = self.axis(self.message.softmax_param.axis, len(bottom[0]), "softmax_param")
+        if not bottom[0][axis]:
+            raise self.error(f"there are no values along axis {axis} of a bottom of shape {bottom[0]}")
         return [bottom[0]]
 
     def compute(self, bottom: Variables, params: Variables) -> Results:

@@ -81,6 +81,7 @@ class ArgMax(NoGradient):
 
     def setup(self, bottom: Shapes, tops: int) -> None:
         o, shape = self.message.argmax_param, bottom[0]
+        self.axis(0, len(shape))
         axis = self.axis(o.axis, len(shape), "argmax_param") if o.has_field("axis") else None
         count = math.prod(shape[1:]) if axis is None else shape[axis]
         if not 1 <= o.top_k <= count:
@@ -88,6 +89,7 @@ class ArgMax(NoGradient):
 
     def top_shapes(self, bottom: Shapes) -> Shapes:
         o, shape = self.message.argmax_param, tuple(bottom[0])
+        self.axis(0, len(shape))
         if o.has_field("axis"):
             axis = self.axis(o.axis, len(shape))
             return [(*shape[:axis], o.top_k, *shape[axis + 1 :])]

@@ -294,6 +294,7 @@ class Filter(IndexBottom):
 
     def top_shapes(self, bottom: Shapes) -> Shapes:
         selector = bottom[-1]
+        self.axis(0, len(selector))
         if len(self.message.top) != len(bottom) - 1:
             raise self.error(f"{len(bottom)} bottoms, the last of them the selector, need {len(bottom) - 1} tops")
         if any(length != 1 for length in selector[1:]):

@@ -59,10 +59,15 @@ class _Windowed(Layer):
             if any(size < 1 for size in getattr(self, name)):
                 raise self.refusal(f"every {name} must be at least 1, got {getattr(self, name)}")
 
-    def geometry(self, groups: int = 1) -> Windows:
-        """The windows; a layer without spatial axes has one axis of length 1."""
-        stride, pad, dilation = (sizes or (size,) for sizes, size in
-                                 ((self.stride, 1), (self.pad, 0), (self.dilation, 1)))  # fmt: skip
+    def geometry(self, groups: int = 1, size: Shape = ()) -> Windows:
+        """The windows; a layer without spatial axes has one axis of length 1.
+
+        size: of the image they lie in, where it is known: strides beyond it all mean one window, the least is taken.
+        """
+        stride, pad, dilation = self.stride or (1,), self.pad or (0,), self.dilation or (1,)
+        if size:
+            rooms = zip(size, pad, dilation, self.kernel, stride, strict=True)
+            stride = tuple(min(s, max(n + 2 * p - d * (k - 1), 1)) for n, p, d, k, s in rooms)
         sides = tuple(size for size in pad for _ in range(2))
         if self.dims == 2:
             return ConvGeometry((stride[0], stride[1]), (sides[0], sides[1], sides[2], sides[3]),
@@ -134,7 +139,7 @@ class Convolution(_Windowed):
 
     def function(self, batch: Variable) -> Any:
         """The operation on (batch, channels, *spatial)."""
-        return F.Conv(self.geometry(self.groups))
+        return F.Conv(self.geometry(self.groups, batch.shape[2:] if self.dims else ()))
 
 
 class Deconvolution(Convolution):
@@ -150,7 +155,10 @@ class Deconvolution(Convolution):
         return out
 
     def function(self, batch: Variable) -> Any:
-        return F.Deconv(self.geometry(self.groups), self.spatial(batch.shape[2:]) if self.dims else (1,))
+        if not self.dims:
+            return F.Deconv(self.geometry(self.groups), (1,))
+        out = self.spatial(batch.shape[2:])
+        return F.Deconv(self.geometry(self.groups, out), out)
 
 
 class Im2col(_Windowed):

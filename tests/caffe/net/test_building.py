@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.caffe.net.texts import inputs, layer, net
+from undertow.caffe.memory import bytes_needed, check_memory
 from undertow.caffe.net import Net, infer_shapes
 from undertow.caffe.proto import parse_text
 from undertow.errors import FormatError, ShapeError, UndertowError
@@ -117,6 +118,25 @@ def test_shared_parameters_are_one_memory() -> None:
     built.params["a"][0].data[0, 0] = 7
     assert built.params["c"][0].data[0, 0] == 7
     assert built.param_owners == [-1, -1, 0, 1]
+
+
+def test_a_shared_parameter_has_its_owners_filler() -> None:
+    ip = 'inner_product_param {{ num_output: 3 weight_filler {{ value: {} }} }} param {{ name: "w" }}'
+    built = net(inputs(x=(2, 3)), layer("a", "InnerProduct", "x", rest=ip.format(5)),
+                layer("c", "InnerProduct", "a", rest=ip.format(7)))  # fmt: skip
+    assert (built.params["c"][0].data == 5).all()
+
+
+def test_memory_is_checked_before_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = (inputs(x=(2, 3)), layer("big", "InnerProduct", "x", rest="inner_product_param { num_output: 1000 }"))
+    built = net(*parts)
+    # weights 3000, biases 1000, blobs 6 and 2000, each with a gradient, eight bytes each
+    assert bytes_needed(built) == 2 * 8 * (4000 + 6 + 2000)
+    monkeypatch.setattr("undertow.caffe.memory.physical_memory", lambda: 90_000)
+    with pytest.raises(ShapeError, match=r"needs 0\.0 GiB.*\(2, 1000\)") as caught:
+        net(*parts)
+    assert caught.value.layer == "'big' (InnerProduct)"
+    check_memory(built, available=100_000)
 
 
 def test_permissive_sharing_asks_for_as_many_values() -> None:
@@ -261,3 +281,19 @@ def test_recorded_cases_of_prototxts(reference_data: Path) -> None:
     with pytest.raises(FormatError, match="local_size must be odd") as caught:
         Net(cases / "86-prototxt-lrn-even-size" / "a.prototxt")
     assert caught.value.line == 3
+
+
+def test_a_stride_far_beyond_the_image_costs_nothing() -> None:
+    """Only one window fits, so the stride plays no part."""
+    options = "convolution_param { num_output: 2 kernel_size: 2 stride: 1000000 weight_filler { value: 1 } }"
+    for kind in ("Convolution", "Deconvolution"):
+        side = 4 if kind == "Convolution" else 1
+        built = net(inputs(x=(1, 1, side, side)), layer("y", kind, "x", rest=options), dtype=np.float32)
+        built.blobs["x"].data[...] = 1
+        built.forward()
+        assert (built.blobs["y"].data == (4 if kind == "Convolution" else 1)).all()
+        built.blobs["y"].diff[...] = 1
+        built.backward()
+        # Two filters: each hands one to the window's pixels, or takes four from the one pixel.
+        assert (built.blobs["x"].diff[..., :2, :2] == (2 if kind == "Convolution" else 8)).all()
+        assert not built.blobs["x"].diff[..., 2:, :].any()
