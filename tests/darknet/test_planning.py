@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -254,3 +256,26 @@ def test_checked_plans_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     for k in range(5):
         assert net.train_datum(*batch(net, k)) == pytest.approx(plain.train_datum(*batch(plain, k)), rel=1e-4)
     same_state(net, plain)
+
+
+def test_without_the_compiled_kernels_networks_run_unplanned() -> None:
+    script = """
+import sys
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("numba", "llvmlite"):
+            raise ImportError(name)
+sys.meta_path.insert(0, Hidden())
+import warnings
+warnings.simplefilter("ignore")
+import numpy as np
+from undertow.darknet.cfg import parse_cfg
+from undertow.darknet.network import Network
+lines = ["[net]", "batch=1", "width=8", "height=8", "channels=3"]
+lines += ["[convolutional]", "filters=2", "size=3", "pad=1", "activation=leaky"]
+cfg = chr(10).join(lines)
+net = Network(parse_cfg(cfg))
+print(net.predict(np.ones((1, 3, 8, 8), np.float32)).shape, net._plans.possible)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "(1, 2, 8, 8) False"

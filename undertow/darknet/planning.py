@@ -11,11 +11,11 @@ from undertow.core.variable import Variable
 from undertow.darknet.layers_loss import HeadLayer, LossLayer
 from undertow.darknet.nonfinite import check_cost
 from undertow.errors import GraphError
-from undertow.plans.planned import Planned
-from undertow.plans.program import Program
 
 if TYPE_CHECKING:
     from undertow.darknet.network import Network
+    from undertow.plans.planned import Planned
+    from undertow.plans.program import Program
 
 Array = np.ndarray[Any, Any]
 
@@ -32,15 +32,35 @@ class NetworkPlans:
 
     def __init__(self, net: Network) -> None:
         self.net = net
-        self._train = Planned(self._train_step, dry=True)
-        self._predict = Planned(self._predict_step, dry=True)
+        # Made when first asked for: they need the compiled kernels, which may not be there.
+        self._steps: tuple[Planned, Planned] | None = None
         self._functions: dict[Program, list[Any]] = {}
         self._shown = False
 
     @property
     def possible(self) -> bool:
-        """Whether the network can be planned at all."""
-        return not any(layer.type in _RECURRENT for layer in self.net.layers)
+        """Whether the network can be planned at all, here."""
+        if any(layer.type in _RECURRENT for layer in self.net.layers):
+            return False
+        try:
+            return self._both() is not None
+        except ImportError:
+            return False
+
+    def _both(self) -> tuple[Planned, Planned]:
+        if self._steps is None:
+            from undertow.plans.planned import Planned
+
+            self._steps = Planned(self._train_step, dry=True), Planned(self._predict_step, dry=True)
+        return self._steps
+
+    @property
+    def _train(self) -> Planned:
+        return self._both()[0]
+
+    @property
+    def _predict(self) -> Planned:
+        return self._both()[1]
 
     def train(self, images: Array, truth: Array) -> None:
         """Forward and backward: leaves cost, loss, gradients, and what the loss layers tell, in the network.
