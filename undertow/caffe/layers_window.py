@@ -236,7 +236,12 @@ class Pooling(Layer):
             )
         o = self.message.pooling_param
         kernel = (shape[2], shape[3]) if o.global_pooling else self.kernel
-        return caffe_pooling(shape[2], shape[3], kernel, self.stride, self.pad, o.round_mode == "CEIL")
+        return caffe_pooling(shape[2], shape[3], kernel, self.stride, self.pad, self._rounds_up(o))
+
+    def _rounds_up(self, o: Message) -> bool:
+        """By `round_mode`, or by `ceil_mode`, as forks call it."""
+        forked = "ceil_mode" in o.descriptor.by_name and o.has_field("ceil_mode")
+        return bool(o.ceil_mode) if forked and not o.has_field("round_mode") else o.round_mode == "CEIL"
 
     def top_shapes(self, bottom: Shapes) -> Shapes:
         shape = (*bottom[0][:2], *self.geometry(bottom[0]).out)

@@ -24,15 +24,20 @@ class NetFunction:
     def __init__(self, net: Net) -> None:
         self.net = net
         made: dict[int, Parameter] = {}
-        self.parameters: dict[str, list[Parameter]] = {}
+        self._of_layers: list[list[Parameter]] = []
         for layer, ids in zip(net.layers, net.param_ids, strict=True):
-            for blob, param_id in zip(layer.blobs, ids, strict=True):
+            own: list[Parameter] = []
+            for index, (blob, param_id) in enumerate(zip(layer.blobs, ids, strict=True)):
                 owner = net.param_owners[param_id]
                 shared = owner >= 0 and net.param_blobs[owner].shape == blob.shape
                 key = owner if shared else param_id
                 if key not in made:
-                    made[key] = Parameter(blob.data, name=f"{layer.name}[{len(self.parameters.get(layer.name, ()))}]")
-                self.parameters.setdefault(layer.name, []).append(made[key])
+                    made[key] = Parameter(blob.data, name=f"{layer.name}[{index}]")
+                own.append(made[key])
+            self._of_layers.append(own)
+        # As in `net.params`: of several layers of one name the last.
+        pairs = zip(net.layers, self._of_layers, strict=True)
+        self.parameters: dict[str, list[Parameter]] = {layer.name: own for layer, own in pairs if own}
 
     def __call__(self, **inputs: Operand) -> dict[str, Variable]:
         """All blobs by name, and under "loss" the weighted sum of the losses where there are any.
@@ -54,7 +59,7 @@ class NetFunction:
                     values[name] = as_variable(given)
                 continue
             bottom = [values[net.blob_names[j]] for j in net.bottom_ids[i]]
-            found = as_list(layer.compute(bottom, self.parameters.get(layer.name, [])))
+            found = as_list(layer.compute(bottom, self._of_layers[i]))
             for index, (name, y) in enumerate(zip(tops, found, strict=True)):
                 values[name] = as_variable(y)
                 if index < len(layer.loss_weights) and layer.loss_weights[index]:

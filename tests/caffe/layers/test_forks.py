@@ -61,6 +61,15 @@ def test_upsample_by_repeating_and_by_a_mask(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(run(built, x), torch.nn.functional.max_unpool2d(pooled, places, 2).numpy())
 
 
+def test_ceil_mode_is_the_forks_word_for_round_mode() -> None:
+    for option, side in (("ceil_mode: false", 3), ("ceil_mode: true", 4), ("ceil_mode: false round_mode: CEIL", 4)):
+        built = net(
+            inputs(x=(1, 1, 8, 8)),
+            layer("y", "Pooling", "x", rest=f"pooling_param {{ kernel_size: 3 stride: 2 {option} }}"),
+        )
+        assert built.blobs["y"].shape == (1, 1, side, side)
+
+
 def test_shuffle_and_permute(rng: np.random.Generator) -> None:
     x = rng.standard_normal((2, 6, 3, 4))
     found = run(net(inputs(x=x.shape), layer("y", "ShuffleChannel", "x", rest="shuffle_channel_param { group: 3 }")), x)

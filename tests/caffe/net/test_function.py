@@ -85,6 +85,14 @@ def test_shared_parameters_are_one_variable() -> None:
     np.testing.assert_allclose(function.parameters["a"][0].grad, built.params["a"][0].diff)
 
 
+def test_layers_may_have_one_name() -> None:
+    built = net(inputs(x=(2, 3)), layer("a", "InnerProduct", "x", "h", IP.format(3)),
+                layer("a", "InnerProduct", "h", "y", IP.format(2)))  # fmt: skip
+    built.blobs["x"].data[...] = 1
+    built.forward()
+    np.testing.assert_allclose(built.as_function()(x=np.ones((2, 3)))["y"].data, built.blobs["y"].data)
+
+
 def test_unknown_inputs_are_named() -> None:
     with pytest.raises(GraphError, match=r"y: not the top of a data layer.*give x, label"):
         small().as_function()(y=np.ones(3))
