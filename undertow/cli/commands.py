@@ -13,7 +13,7 @@ MISSING = {
     "": (
         "classifier", "classify", "cifar", "coco", "yolo", "super", "lsd", "go", "rnn", "regressor", "segmenter",
         "isegmenter", "art", "tag", "3d", "nightmare", "rgbgr", "reset", "denormalize", "normalize", "statistics",
-        "rescale", "ops", "speed", "oneoff", "oneoff2", "print", "partial", "average", "visualize", "mkimg", "imtest",
+        "rescale", "ops", "speed", "oneoff", "oneoff2", "print", "average", "visualize", "mkimg", "imtest",
     ),
 }  # fmt: skip
 
@@ -45,14 +45,15 @@ def run(arguments: Sequence[str]) -> int:
 
 def run_darknet(arguments: Sequence[str]) -> int:
     """`undertow darknet ...`: the words of the C program."""
-    from undertow.cli import detector
+    from undertow.cli import detector, weights
 
     if not arguments or arguments[0] in ("help", "-help", "--help", "-h"):
         print(darknet_help())
         return 0 if arguments else 2
     function, rest = arguments[0], arguments[1:]
-    if function == "detect":
-        return call(detector.DETECT, rest)
+    alone = {"detect": detector.DETECT, "partial": weights.PARTIAL}
+    if function in alone:
+        return call(alone[function], rest)
     if function != "detector":
         if function in MISSING[""]:
             raise UsageError(
@@ -60,7 +61,7 @@ def run_darknet(arguments: Sequence[str]) -> int:
             )
         raise UsageError(
             f"there is no function '{function}'",
-            remedy=nearest(function, ("detector", "detect", "help")) or "undertow darknet help lists what there is",
+            remedy=nearest(function, ("detector", *alone, "help")) or "undertow darknet help lists what there is",
         )
     commands = {command.name.split()[-1]: command for command in detector.COMMANDS}
     if not rest or rest[0] not in commands:
@@ -100,9 +101,9 @@ def overview() -> str:
 
 def darknet_help() -> str:
     """What `undertow darknet help` prints: every function with its flags."""
-    from undertow.cli import detector
+    from undertow.cli import detector, weights
 
-    blocks = [command_help(command) for command in (*detector.COMMANDS, detector.DETECT)]
+    blocks = [command_help(command) for command in (*detector.COMMANDS, detector.DETECT, weights.PARTIAL)]
     missing = ", ".join([f"detector {name}" for name in MISSING["detector"]] + list(MISSING[""]))
     return "\n\n".join([*blocks, f"Of the C program's functions these are not there yet: {missing}"])
 
