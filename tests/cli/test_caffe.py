@@ -181,3 +181,29 @@ def test_killed_while_writing_no_snapshot_is_half(tmp_path: Path) -> None:
         solver.restore(state)
         solver.step(0)
         solver.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="terminals of Unix")
+def test_on_a_terminal_a_line_shows_how_far_it_is(tmp_path: Path) -> None:
+    import pty
+
+    path = write_solver(tmp_path, "display: 10 max_iter: 30 snapshot_after_train: false")
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "undertow", "caffe", "train", f"--solver={path}", "-threads=1"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "60"}, stderr=follower,
+    )  # fmt: skip
+    os.close(follower)
+    text = b""
+    try:
+        while part := os.read(leader, 65536):
+            text += part
+    except OSError:
+        pass  # how Linux says that the other side is closed
+    finally:
+        os.close(leader)
+    assert process.wait() == 0
+    plain = re.sub(rb"\x1b\[[0-9;?]*[a-zA-Z]", b"", text).decode()
+    assert re.search(r"iteration +\d+/30 ", plain)
+    # Lines of the log are whole, however narrow the terminal is.
+    assert re.search(r"\] Iteration 20 \([^\n]* iters\), loss = [\d.e-]+\r?\n", plain)

@@ -11,6 +11,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TextIO
 
@@ -35,13 +37,17 @@ class GlogFormatter(logging.Formatter):
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """Writes to the stream that is stderr at the time, which tests and notebooks exchange."""
+    """Writes to the stream that is stderr at the time, which tests and notebooks exchange; or into `sink`."""
 
     def __init__(self) -> None:
         super().__init__(sys.stderr)
         self.setFormatter(GlogFormatter())
+        self.sink: Callable[[str], object] | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
+        if self.sink is not None:
+            self.sink(self.format(record))
+            return
         self.stream = sys.stderr
         super().emit(record)
 
@@ -61,6 +67,16 @@ def start(level: int | None = None) -> None:
     if _handler not in LOGGER.handlers:
         LOGGER.addHandler(_handler)
         LOGGER.propagate = False
+
+
+@contextmanager
+def shown_by(sink: Callable[[str], object]) -> Iterator[None]:
+    """Within, finished lines go to this function instead of stderr."""
+    before, _handler.sink = _handler.sink, sink
+    try:
+        yield
+    finally:
+        _handler.sink = before
 
 
 def stop() -> None:

@@ -31,7 +31,7 @@ from undertow.caffe.proto.upgrade import upgrade_solver
 from undertow.caffe.solver_nets import NetMaker
 from undertow.caffe.solver_options import Checker, learning_rate, rule_options
 from undertow.caffe.solver_report import SmoothedLoss, Stopwatch, output_scores, report_train_outputs, score_text
-from undertow.errors import NonFiniteError, UndertowWarning
+from undertow.errors import NonFiniteError, UndertowError, UndertowWarning
 from undertow.optimizers.caffe import RULES
 
 PathLike = str | os.PathLike[str]
@@ -288,7 +288,20 @@ class Solver:
         return f"{self.param.snapshot_prefix}_iter_{self.iter}{suffix}"
 
     def snapshot(self) -> str:
-        """Write caffemodel and solverstate, and beside them what Caffe forgets; the path of the solverstate."""
+        """Write caffemodel and solverstate, and beside them what Caffe forgets; the path of the solverstate.
+
+        Raises UndertowError where they cannot be written; what was there before is as it was.
+        """
+        try:
+            return self._snapshot()
+        except OSError as problem:
+            raise UndertowError(
+                f"the snapshot '{self.snapshot_path('')}' cannot be written: {problem.strerror or problem}",
+                file=self.file,
+                remedy="look at snapshot_prefix, and at the room on the disk",
+            ) from problem
+
+    def _snapshot(self) -> str:
         p = self.param
         hdf5 = p.snapshot_format == "HDF5"
         ending, kind = (".h5", "HDF5") if hdf5 else ("", "binary proto")

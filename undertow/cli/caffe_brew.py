@@ -167,22 +167,30 @@ def _running(words: Words) -> Iterator[None]:
 @contextmanager
 def _live_line() -> Iterator[Callable[[Solver], object]]:
     """On a terminal a line with iteration, loss, rate and the time left, below the log; elsewhere nothing."""
+    if not sys.stderr.isatty():
+        yield lambda solver: None
+        return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from undertow.caffe.glog import shown_by
+
+    console = Console(stderr=True)
     progress = Progress(
         TextColumn("iteration"), MofNCompleteColumn(), BarColumn(bar_width=None), TextColumn("{task.fields[numbers]}"),
-        TimeRemainingColumn(), console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty(),
+        TimeRemainingColumn(), console=console, transient=True, redirect_stderr=False,
     )  # fmt: skip
 
     def watch(solver: Solver) -> None:
         task = progress.add_task("", total=int(solver.param.max_iter), numbers="")
 
         def show() -> None:
-            loss = "" if not solver.loss.value else f"loss {solver.loss.value:.4g}  "
-            progress.update(task, completed=solver.iter, numbers=f"{loss}rate {solver.lr:.3g}")
+            progress.update(task, completed=solver.iter, numbers=f"loss {solver.loss.value:.4g}  rate {solver.lr:.3g}")
 
         solver.after_iteration.append(show)
 
-    with progress:
+    def above(line: str) -> None:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    with shown_by(above), progress:
         yield watch

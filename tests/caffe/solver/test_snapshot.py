@@ -121,6 +121,13 @@ def test_a_snapshot_of_another_solver_is_refused_and_changes_nothing(tmp_path: P
     assert sgd.iter == 0
 
 
+def test_a_snapshot_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    solver = make(tmp_path)
+    solver.param.snapshot_prefix = str(tmp_path / "no" / "folder")
+    with pytest.raises(UndertowError, match=r"the snapshot '.*/no/folder_iter_0' cannot be written"):
+        solver.snapshot()
+
+
 @pytest.mark.parametrize("ending", [".solverstate", ".resume.npz", ".caffemodel"])
 def test_damaged_files_are_refused_in_words(tmp_path: Path, ending: str) -> None:
     solver = make(tmp_path)
