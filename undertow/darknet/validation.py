@@ -16,7 +16,7 @@ from undertow.darknet.evaluate import Evaluation, RecallResult, evaluate, evalua
 from undertow.darknet.labels import LabelReader
 from undertow.darknet.matching import Predictions, Truth
 from undertow.darknet.network import Network
-from undertow.darknet.nms import do_nms_obj, do_nms_sort
+from undertow.darknet.nms import do_nms_obj
 from undertow.darknet.prefetch import Prefetcher
 from undertow.data.images import load_image
 from undertow.data.resize import Picture
@@ -63,7 +63,7 @@ class ValidationSet:
         tick: Tick | None = None,
     ) -> Evaluation:
         """Average precisions, and the counts at `confidence`; see `evaluate`. tick(done, all): after each picture."""
-        found, truths = self._candidates(net, MAP_THRESHOLD, MAP_NMS, do_nms_sort, tick)
+        found, truths = self._candidates(net, MAP_THRESHOLD, MAP_NMS, net.suppress, tick)
         return evaluate(
             [Predictions.of(candidates) for candidates in found],
             truths,
