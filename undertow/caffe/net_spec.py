@@ -187,8 +187,17 @@ class NetSpec:
     def __getitem__(self, key: str) -> Any:
         return self.tops[key]
 
-    def __delattr__(self, name: str) -> None:
-        del self.tops[name]
+    def __contains__(self, name: str) -> bool:
+        return name in self.tops
+
+    def keys(self) -> Any:
+        """The names, in the order in which they were given (from the SSD fork)."""
+        return self.tops.keys()
+
+    def update(self, name: str, params: Mapping[str, Any]) -> None:
+        """Set more fields of the layer behind a name (from the SSD fork)."""
+        top = self.tops[name]
+        (top if isinstance(top, Function) else top.fn).params.update(params)
 
     def to_proto(self) -> Any:
         """A NetParameter with all layers that the named tops need."""

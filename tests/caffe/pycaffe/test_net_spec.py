@@ -72,6 +72,16 @@ def test_layers_without_tops_and_with_names_of_their_own() -> None:
     assert list(n.tops) == ["data", "other", "quiet", "third"]
 
 
+def test_what_the_ssd_fork_adds() -> None:
+    n = small()
+    assert "conv" in n
+    assert "none" not in n
+    assert list(n.keys()) == ["data", "label", "conv", "pool", "relu", "ip/1", "loss"]
+    n.update("conv", {"dilation": 2})
+    layers = parse_text(str(n.to_proto()), "NetParameter").layer
+    assert list(layers[1].convolution_param.dilation) == [2]
+
+
 def test_wrong_uses_are_told() -> None:
     two = L.DummyData(ntop=2)
     with pytest.raises(TypeError, match=r"^Silence input 0 is not a Top \(type is <class 'tuple'>\)$"):
