@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from tests.caffe.net.texts import NetCall, inputs, layer, net
+from tests.replay import caffe as replayer
+from tests.replay.__main__ import replay
 from undertow.caffe.dialect import CAFFE, EXACT, Dialect, dialect_named
 from undertow.caffe.net import Net
 from undertow.core.gradcheck import GradientCheckError, check_gradients
@@ -148,6 +150,30 @@ def test_every_field_is_shown_and_documented() -> None:
     for name in names:
         assert getattr(EXACT, name) != getattr(CAFFE, name)
         assert f"    {name}: " in (Dialect.__doc__ or "")
+
+
+# Recorded cases that show a difference; all others are the same in both dialects.
+DIFFERENT = {
+    "arch_siamese", "layer_bnll_inplace", "layer_clip_inplace", "layer_log_inplace", "layer_lstm_expose",
+    "layer_lstm_expose_hidden_diff", "layer_mvn_eps", "layer_power_inplace", "layer_rnn_expose",
+    "layer_rnn_expose_hidden_diff", "loss_contrastive", "loss_multinomial_logistic", "loss_softmax_saturated",
+}  # fmt: skip
+
+
+@pytest.mark.reference
+def test_exact_differs_from_the_recordings_only_where_caffe_is_not_exact(
+    reference_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replayer, "Net", lambda *args, **options: Net(*args, **{**options, "dialect": "exact"}))
+    found, compared = set(), 0
+    for folder in replayer.case_folders(reference_data / "goldens" / "caffe"):
+        if folder.name.startswith(("layer_", "loss_", "net_", "arch_", "old_")) and not list(folder.glob("solver*")):
+            result = replay("caffe", folder)
+            compared += result is not None
+            if result is not None and not result.ok:
+                found.add(folder.name)
+    assert compared > 200
+    assert found == DIFFERENT
 
 
 def test_names() -> None:
