@@ -278,7 +278,7 @@ class NoGradient(Layer):
             raise self.refusal(
                 f"{self.type} has no backward pass, and the gradient of bottom {self.bottom_need_backward.index(True)} "
                 "is asked for",
-                remedy="set propagate_down: false for it, or take force_backward out of the net",
+                remedy="take force_backward out of the net, or keep this layer out of this phase (include, exclude)",
                 field="propagate_down",
             )
 
@@ -304,7 +304,8 @@ class IndexBottom(Layer):
             if need and self.is_index(index):
                 raise self.refusal(
                     f"{self.type} cannot hand a gradient to bottom {index}, which holds labels or indexes",
-                    remedy="add propagate_down lines to the layer, with false for this bottom",
+                    remedy="add propagate_down lines to the layer, with false for this bottom; force_backward in the net "
+                    "overrules them, so take that out",
                     field="propagate_down",
                 )
 
