@@ -304,8 +304,8 @@ class IndexBottom(Layer):
             if need and self.is_index(index):
                 raise self.refusal(
                     f"{self.type} cannot hand a gradient to bottom {index}, which holds labels or indexes",
-                    remedy="add propagate_down lines to the layer, with false for this bottom; force_backward in the net "
-                    "overrules them, so take that out",
+                    remedy="add propagate_down lines to the layer, with false for this bottom; force_backward in the "
+                    "net overrules them, so take that out",
                     field="propagate_down",
                 )
 
