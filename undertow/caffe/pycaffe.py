@@ -21,7 +21,7 @@ from undertow.caffe.layers_input import MemoryData
 from undertow.caffe.layers_python import Python, import_layer
 from undertow.caffe.proto.api import write_binary
 from undertow.caffe.proto.message import Message
-from undertow.caffe.runtime import CaffeError, CannotOpen, next_seed
+from undertow.caffe.runtime import CaffeError, CannotOpen, NoSuchLayer, next_seed
 from undertow.caffe.snapshot import save_hdf5
 from undertow.caffe.weights import WeightsReport
 
@@ -153,11 +153,11 @@ class Net:
 
         inputs: by the names of all input blobs, with the net's batch size. The arrays of the result are the net's own.
         """
-        outputs = self.outputs if end is None else self.top_names[self._known(end)]
+        outputs = self.outputs if end is None else self._names(self.net.top_ids, end)
         if inputs:
             self._fill(inputs, self.inputs, "data", "Input blob arguments do not match net inputs.")
-        first = 0 if start is None else self.net.layer_id(start)
-        self._forward(first, len(self.layers) - 1 if end is None else self.net.layer_id(end))
+        first = 0 if start is None else self._layer_id(start)
+        self._forward(first, len(self.layers) - 1 if end is None else self._layer_id(end))
         return {name: self.blobs[name].data for name in dict.fromkeys([*outputs, *(blobs or ())])}
 
     def backward(
@@ -171,15 +171,20 @@ class Net:
 
         tops: diffs by the names of all outputs, with the net's batch size.
         """
-        outputs = self.inputs if end is None else self.bottom_names[self._known(end)]
+        outputs = self.inputs if end is None else self._names(self.net.bottom_ids, end)
         if tops:
             self._fill(tops, self.outputs, "diff", "Top diff arguments do not match net outputs.")
-        first = len(self.layers) - 1 if start is None else self.net.layer_id(start)
-        self._backward(first, 0 if end is None else self.net.layer_id(end))
+        first = len(self.layers) - 1 if start is None else self._layer_id(start)
+        self._backward(first, 0 if end is None else self._layer_id(end))
         return {name: self.blobs[name].diff for name in dict.fromkeys([*outputs, *(diffs or ())])}
 
-    def _known(self, layer: str) -> str:
-        return self.net.layer_names[self.net.layer_id(layer)]
+    def _layer_id(self, layer: str) -> int:
+        if layer not in self.net.layer_names:
+            raise NoSuchLayer(f"'{layer}' is not a layer", remedy=f"use one of {', '.join(self.net.layer_names)}")
+        return self.net.layer_names.index(layer)
+
+    def _names(self, ids: Sequence[Sequence[int]], layer: str) -> list[str]:
+        return [self.net.blob_names[i] for i in ids[self._layer_id(layer)]]
 
     def _fill(self, arrays: Mapping[str, Array], names: Sequence[str], kind: str, mismatch: str) -> None:
         if set(arrays) != set(names):
@@ -208,8 +213,8 @@ class Net:
         found: dict[str, list[Array]] = {name: [] for name in names}
         for batch in self._batch(inputs):
             for name, values in self.forward(blobs, **batch).items():
-                found[name].extend(values.copy())
-        return _packed(found, len(next(iter(inputs.values()))))
+                found[name].extend(np.atleast_1d(values).copy())
+        return self._packed(found, len(next(iter(inputs.values()))))
 
     def forward_backward_all(
         self, blobs: Sequence[str] | None = None, diffs: Sequence[str] | None = None, **arrays: Any
@@ -224,12 +229,20 @@ class Net:
         for index in range(max(len(forward), len(backward))):
             batch = forward[index] if index < len(forward) else {}
             for name, array in self.forward(blobs, **batch).items():
-                values[name].extend(array.copy())
+                values[name].extend(np.atleast_1d(array).copy())
             batch = backward[index] if index < len(backward) else {}
             for name, array in self.backward(diffs, **batch).items():
-                gradients[name].extend(array.copy())
+                gradients[name].extend(np.atleast_1d(array).copy())
         rows = len(next(iter(arrays.values())))
-        return _packed(values, rows), _packed(gradients, rows)
+        return self._packed(values, rows), self._packed(gradients, rows)
+
+    def _packed(self, parts: Mapping[str, list[Array]], rows: int) -> Outputs:
+        """Lists of rows as arrays, without the rows that filled up the last batch; losses have none of these."""
+        size = next(iter(self.blobs.values())).shape[0]
+        batches, missing = -(-rows // size), -rows % size
+        arrays = {name: np.asarray(values) for name, values in parts.items()}
+        per_item = {name: len(array) // (batches * size) for name, array in arrays.items()}
+        return {name: array[: len(array) - missing * per_item[name]] for name, array in arrays.items()}
 
     def _batch(self, arrays: Mapping[str, Array]) -> Iterator[dict[str, Any]]:
         """Rows in portions of the net's batch size, the last one filled up with zeros."""
@@ -347,13 +360,6 @@ def _step(run: Callable[[int], object]) -> Callable[[int], None]:
         run(layer)
 
     return step
-
-
-def _packed(parts: Mapping[str, list[Array]], rows: int) -> Outputs:
-    """Lists of rows as arrays. As in the original, all lose as many rows at the end as the first has too many."""
-    arrays = {name: np.asarray(values) for name, values in parts.items()}
-    surplus = len(next(iter(arrays.values()))) - rows if arrays else 0
-    return {name: array[:-surplus] if surplus > 0 else array for name, array in arrays.items()}
 
 
 def _filled_up(array: Array, size: int) -> Array:

@@ -25,6 +25,10 @@ class CaffeError(UndertowError, RuntimeError):
     """A wrong call, where pycaffe raises RuntimeError."""
 
 
+class NoSuchLayer(CaffeError, ValueError):
+    """The name of a layer that the net does not have, where pycaffe raises ValueError."""
+
+
 class CannotOpen(FormatError, RuntimeError):
     """A file that cannot be opened, where pycaffe raises RuntimeError."""
 

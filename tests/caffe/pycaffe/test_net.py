@@ -100,7 +100,7 @@ def test_forward_with_inputs_start_and_end(tmp_path: Path, rng: np.random.Genera
         net.forward(wrong=x)
     with pytest.raises(RuntimeError, match="not batch sized"):
         net.forward(data=x[:3])
-    with pytest.raises(UndertowError, match="no layer 'nothing'"):
+    with pytest.raises(ValueError, match="'nothing' is not a layer"):
         net.forward(end="nothing")
 
 
@@ -135,6 +135,19 @@ def test_forward_all_and_backward_all(tmp_path: Path, rng: np.random.Generator) 
     np.testing.assert_allclose(values["y"], found["y"], rtol=1e-6)
     np.testing.assert_allclose(gradients["t"], gy @ net.params["ip2"][0].data, rtol=1e-4, atol=1e-6)
     assert gradients["data"].shape == (10, 3)
+
+
+def test_forward_all_of_a_net_with_a_loss(tmp_path: Path, rng: np.random.Generator) -> None:
+    """Losses are single numbers: one per batch, whatever the rows."""
+    one, two = "shape { dim: 4 dim: 3 }", "shape { dim: 4 dim: 3 } shape { dim: 4 dim: 2 }"
+    text = DEPLOY.replace('top: "data"', 'top: "data" top: "label"').replace(one, two)
+    text += 'layer { type: "EuclideanLoss" name: "l" bottom: "y" bottom: "label" top: "l" }'
+    net = caffe.Net(write(tmp_path, text), caffe.TEST)
+    x = rng.standard_normal((8, 3)).astype(np.float32)
+    found = net.forward_all(data=x, label=np.zeros((8, 2)), blobs=["y"])
+    squares = (by_hand(net, x) ** 2).sum(1).reshape(2, 4)
+    np.testing.assert_allclose(found["l"], squares.sum(1) / 8, rtol=1e-4)
+    assert found["y"].shape == (8, 2)
 
 
 def test_reshaping(tmp_path: Path) -> None:
