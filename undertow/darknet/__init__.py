@@ -17,6 +17,7 @@ from undertow.darknet.dialect import DIALECTS as DIALECTS
 from undertow.darknet.dialect import Dialect as Dialect
 from undertow.darknet.draw import draw_detections as draw_detections
 from undertow.darknet.evaluate import Evaluation as Evaluation
+from undertow.darknet.fold import fold_batch_norm as fold_batch_norm
 from undertow.darknet.layer import Layer as Layer
 from undertow.darknet.names import read_names as read_names
 from undertow.darknet.network import Network as Network
@@ -44,6 +45,7 @@ __all__ = [
     "TrainingWatcher",
     "detect",
     "draw_detections",
+    "fold_batch_norm",
     "load",
     "read_cfg",
     "read_data",

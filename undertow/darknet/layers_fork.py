@@ -12,7 +12,7 @@ from undertow.darknet.functions import tap
 from undertow.darknet.functions_fork import fork_pooling, gaussian_output, space_to_depth
 from undertow.darknet.layer import BuildContext, Layer, Pass, as_image
 from undertow.darknet.layer_shape import LayerShape
-from undertow.darknet.layers_loss import HeadLayer
+from undertow.darknet.layers_loss import Yolo
 from undertow.darknet.layers_plain import activate
 from undertow.darknet.options_fork import (
     GaussianYoloOptions,
@@ -105,19 +105,10 @@ class Empty(Layer):
         return tap(x)
 
 
-class GaussianYolo(HeadLayer):
+class GaussianYolo(Yolo):
     """Boxes with an uncertainty for each value (gaussian_yolo_layer.c). Its loss is not here yet."""
 
     type = "Gaussian_yolo"
-
-    def __init__(self, options: LayerOptions, shape: LayerShape, context: BuildContext) -> None:
-        super().__init__(options, shape, context)
-        given = self.given = cast(GaussianYoloOptions, options)
-        self.classes, self.mask, self.total = given.classes, given.mask, given.num
-        self.n = len(self.mask)
-        self.biases = np.array(given.anchors, np.float32)
-        self.max_boxes = given.max_boxes
-        self.nms_kind, self.beta_nms = given.nms_kind, given.beta_nms
 
     def forward(self, x: Variable, run: Pass) -> Variable:
         if run.training and run.truth is not None:
@@ -131,4 +122,5 @@ class GaussianYolo(HeadLayer):
 
     def head(self) -> GaussianHead:
         """The last output, ready for `get_network_boxes`."""
-        return GaussianHead(self.output, self.biases.reshape(-1, 2), self.mask, self.classes, self.given.yolo_point)
+        point = cast(GaussianYoloOptions, self.options).yolo_point
+        return GaussianHead(self.output, self.anchors, self.mask, self.classes, point)

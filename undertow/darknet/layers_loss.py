@@ -214,7 +214,7 @@ class Yolo(HeadLayer):
         """What Darknet prints about the last training pass; None when there was none."""
         return None if self._function is None else self._function.assignment.statistics
 
-    def head(self) -> YoloHead:
+    def head(self) -> Head:
         """The last output, ready for `get_network_boxes`."""
         return YoloHead(self.output, self.anchors, self.mask, self.classes, self.given.new_coords)
 
