@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from undertow.caffe.net import Net
 
 
+class Values(dict[str, Variable]):
+    """What a net makes: its blobs by name. loss: the weighted sum of its losses, None for a net without one."""
+
+    loss: Variable | None = None
+
+
 class NetFunction:
     """Calls a net over Variables: `outputs = f(data=images, label=labels)`.
 
@@ -39,38 +45,31 @@ class NetFunction:
         pairs = zip(net.layers, self._of_layers, strict=True)
         self.parameters: dict[str, list[Parameter]] = {layer.name: own for layer, own in pairs if own}
 
-    def __call__(self, **inputs: Operand) -> dict[str, Variable]:
-        """All blobs by name, and under "loss" the weighted sum of the losses where there are any.
+    def __call__(self, **inputs: Operand) -> Values:
+        """All blobs by name; `.loss` is the weighted sum of the losses.
 
-        inputs: values of the tops of data layers by blob name. Raises GraphError for a name that is none of them.
+        inputs: values of the tops of data layers by blob name. A blob that a layer works on in place has the value
+        after it. Raises GraphError for a name that is none of them.
         """
-        net = self.net
-        values: dict[str, Variable] = {}
-        loss: Variable | None = None
-        sources = [net.blob_names[i] for i, layer in self._source_tops()]
+        net, values = self.net, Values()
+        sources = [net.blob_names[i] for i in self._source_tops()]
         unknown = sorted(set(inputs) - set(sources))
         if unknown:
             raise GraphError(f"{', '.join(unknown)}: not the top of a data layer", remedy=f"give {', '.join(sources)}")
         for i, layer in enumerate(net.layers):
             tops = [net.blob_names[j] for j in net.top_ids[i]]
             if isinstance(layer, Source):
-                for name in tops:
-                    given = inputs.get(name, net.blobs[name].data)
-                    values[name] = as_variable(given)
+                values.update((name, as_variable(inputs.get(name, net.blobs[name].data))) for name in tops)
                 continue
             bottom = [values[net.blob_names[j]] for j in net.bottom_ids[i]]
             found = as_list(layer.compute(bottom, self._of_layers[i]))
-            for index, (name, y) in enumerate(zip(tops, found, strict=True)):
-                values[name] = as_variable(y)
-                if index < len(layer.loss_weights) and layer.loss_weights[index]:
-                    part = values[name].sum() * layer.loss_weights[index]
-                    loss = part if loss is None else loss + part
-        if loss is not None and "loss" not in values:
-            values["loss"] = loss
-        elif loss is not None:
-            values["total loss"] = loss
+            values.update((name, as_variable(y)) for name, y in zip(tops, found, strict=True))
+            for name, weight in zip(tops, layer.loss_weights, strict=False):
+                if weight:
+                    part = values[name].sum() * weight
+                    values.loss = part if values.loss is None else values.loss + part
         return values
 
-    def _source_tops(self) -> list[tuple[int, object]]:
+    def _source_tops(self) -> list[int]:
         pairs = zip(self.net.layers, self.net.top_ids, strict=True)
-        return [(i, layer) for layer, ids in pairs if isinstance(layer, Source) for i in ids]
+        return [i for layer, ids in pairs if isinstance(layer, Source) for i in ids]

@@ -24,7 +24,7 @@ def small():  # type: ignore[no-untyped-def]
         layer("p", "Pooling", "c", rest="pooling_param { pool: AVE kernel_size: 2 stride: 2 }"),
         layer("ip", "InnerProduct", "p", rest=IP.format(3)),
         layer("aux", "Reduction", "p", rest="reduction_param { operation: SUMSQ } loss_weight: 0.1"),
-        layer("loss", "SoftmaxWithLoss", "ip label", "cost", "loss_weight: 2"),
+        layer("loss", "SoftmaxWithLoss", "ip label", "loss", "loss_weight: 2"),
         force=False,
     )  # fmt: skip
     built.blobs["label"].data[...] = [0, 2, 1, 1]
@@ -39,8 +39,8 @@ def test_it_gives_what_forward_and_backward_give() -> None:
     built.backward()
     function = built.as_function()
     values = function(x=x)
-    assert float(values["loss"]) == pytest.approx(loss, rel=1e-12)
-    values["loss"].backward()
+    assert float(values.loss) == pytest.approx(loss, rel=1e-12)
+    values.loss.backward()
     for name, parameters in function.parameters.items():
         if name != "n":
             for parameter, blob in zip(parameters, built.params[name], strict=True):
@@ -52,7 +52,7 @@ def test_gradients_with_respect_to_the_input() -> None:
     built = small()
     function = built.as_function()
     x = np.random.default_rng(0).standard_normal((4, 2, 5, 5))
-    check_gradients(lambda v: function(x=v)["loss"], [x], rtol=1e-5)
+    check_gradients(lambda v: function(x=v).loss, [x], rtol=1e-5)
 
 
 def test_twice() -> None:
