@@ -84,7 +84,8 @@ def training(
     options, watcher = options or TrainOptions(), watcher or TrainingWatcher()
     source = read_data(data, strict)
     if dialect is None:
-        dialect, why = choose_dialect(read_cfg(cfg, strict), weights)
+        # By the cfg alone: the weights may be another network's first layers, to begin with.
+        dialect, why = choose_dialect(read_cfg(cfg, strict))
         watcher.note(f"dialect {dialect.name}: {why}")
     net = load(cfg, dialect=dialect, seed=options.seed, strict=strict)
     check_trainable(net.config, dialect)
