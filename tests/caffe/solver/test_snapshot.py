@@ -221,3 +221,41 @@ def test_a_shared_parameter_is_stored_once_in_hdf5(tmp_path: Path) -> None:
         assert {name: list(group) for name, group in file["data"].items()} == {"a": ["0", "1"], "c": [], "in": []}
     other = Net(path, "TRAIN", weights=tmp_path / "m.h5")
     np.testing.assert_array_equal(other.params["c"][0].data, net.params["a"][0].data)
+
+
+RECURRENT = """
+layer { name: "in" type: "DummyData" top: "x" top: "cont" top: "wanted"
+  dummy_data_param { shape { dim: 3 dim: 2 dim: 4 } shape { dim: 3 dim: 2 } shape { dim: 3 dim: 2 dim: 5 }
+    data_filler { type: "gaussian" std: 1 } data_filler { type: "constant" value: 1 }
+    data_filler { type: "uniform" min: 0 max: 1 } } }
+layer { name: "bn" type: "BatchNorm" bottom: "x" top: "n" }
+layer { name: "lstm" type: "LSTM" bottom: "n" bottom: "cont" top: "h"
+  recurrent_param { num_output: 5 weight_filler { type: "xavier" } } }
+layer { name: "loss" type: "EuclideanLoss" bottom: "h" bottom: "wanted" top: "loss" }
+"""
+
+
+def test_carried_states_statistics_and_random_data_resume(tmp_path: Path) -> None:
+    from undertow.caffe.proto import new_message, parse_text
+
+    net = parse_text(RECURRENT, "NetParameter")
+    param = new_message(
+        "SolverParameter", net_param=net, base_lr=0.1, lr_policy="fixed", type="RMSProp", random_seed=3,
+        snapshot_prefix=str(tmp_path / "r"),
+    )  # fmt: skip
+    straight, resumed = Solver(param), Solver(param)
+    straight.step(2)
+    state = straight.snapshot()
+    straight.step(2)
+    resumed.restore(state)
+    resumed.step(2)
+    assert straight.net.blobs["loss"].data == resumed.net.blobs["loss"].data
+    for name, blobs in straight.net.params.items():
+        for ours, theirs in zip(blobs, resumed.net.params[name], strict=True):
+            assert ours.data.tobytes() == theirs.data.tobytes(), name
+    # Without the side file the states begin at zero, and so does another result.
+    side_file(state).unlink()
+    other = Solver(param)
+    other.restore(state)
+    other.step(2)
+    assert other.net.blobs["loss"].data != straight.net.blobs["loss"].data
