@@ -90,6 +90,8 @@ class ArgMax(NoGradient):
     def top_shapes(self, bottom: Shapes) -> Shapes:
         o, shape = self.message.argmax_param, tuple(bottom[0])
         self.axis(0, len(shape))
+        if 0 in shape:
+            raise self.error(f"there is nothing to compare in a bottom of shape {shape}")
         if o.has_field("axis"):
             axis = self.axis(o.axis, len(shape))
             return [(*shape[:axis], o.top_k, *shape[axis + 1 :])]

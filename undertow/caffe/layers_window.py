@@ -17,6 +17,9 @@ from undertow.kernels.geometry import ConvGeometry, ConvNdGeometry, PoolGeometry
 
 Variables = Sequence[Variable]
 
+# Beyond it the kernels for images, which keep a table per step of the stride, give way to those for any dimensions.
+LARGEST_STRIDE = 64
+
 
 def window_sizes(layer: Layer, options: Message, dims: int, name: str, plain: str, default: int | None) -> Shape:
     """One of kernel, stride, pad or dilation of a ConvolutionParameter, one number per spatial dimension.
@@ -69,7 +72,7 @@ class _Windowed(Layer):
             rooms = zip(size, pad, dilation, self.kernel, stride, strict=True)
             stride = tuple(min(s, max(n + 2 * p - d * (k - 1), 1)) for n, p, d, k, s in rooms)
         sides = tuple(size for size in pad for _ in range(2))
-        if self.dims == 2:
+        if self.dims == 2 and max(stride) <= LARGEST_STRIDE:
             return ConvGeometry((stride[0], stride[1]), (sides[0], sides[1], sides[2], sides[3]),
                                 (dilation[0], dilation[1]), groups)  # fmt: skip
         return ConvNdGeometry(stride, sides, dilation, groups)

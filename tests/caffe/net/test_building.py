@@ -297,3 +297,12 @@ def test_a_stride_far_beyond_the_image_costs_nothing() -> None:
         # Two filters: each hands one to the window's pixels, or takes four from the one pixel.
         assert (built.blobs["x"].diff[..., :2, :2] == (2 if kind == "Convolution" else 8)).all()
         assert not built.blobs["x"].diff[..., 2:, :].any()
+
+
+def test_padding_beyond_all_memory_is_told(tmp_path: Path) -> None:
+    """Few windows, but the image with its padding would have 4e12 pixels."""
+    options = "convolution_param { num_output: 2 kernel_size: 3 pad: 1000000 stride: 1000000 }"
+    built = Net(file(tmp_path, inputs(x=(1, 1, 4, 4)) + layer("y", "Convolution", "x", rest=options)))
+    assert built.blobs["y"].shape == (1, 2, 3, 3)
+    with pytest.raises(ShapeError, match="not enough memory"):
+        built.forward()
