@@ -12,6 +12,7 @@ from undertow.core.variable import Operand, Variable
 from undertow.functions.elementary import exp, tanh
 from undertow.functions.errorfunction import erf, erf_array
 from undertow.functions.sampling import elementwise, unary_samples
+from undertow.kernels import select
 
 __all__ = [
     "Gelu",
@@ -174,12 +175,10 @@ class Swish(Function):
     """x times its sigmoid, also called silu."""
 
     def forward(self, x: np.ndarray) -> np.ndarray:
-        return x * sigmoid_array(x)
+        return select.activate(x, "swish")
 
     def backward(self, gy: np.ndarray) -> np.ndarray:
-        x = self.inputs[0].data
-        s = sigmoid_array(x)
-        return gy * (s + x * s * (1 - s))
+        return select.activate_backward(gy, self.inputs[0].data, "swish")
 
     def backward_graph(self, gy: Variable) -> Variable:
         x = self.input
@@ -198,12 +197,10 @@ class Mish(Function):
     """x times tanh of its softplus."""
 
     def forward(self, x: np.ndarray) -> np.ndarray:
-        return x * np.tanh(softplus_array(x))
+        return select.activate(x, "mish")
 
     def backward(self, gy: np.ndarray) -> np.ndarray:
-        x = self.inputs[0].data
-        t = np.tanh(softplus_array(x))
-        return gy * (t + x * (1 - t * t) * sigmoid_array(x))
+        return select.activate_backward(gy, self.inputs[0].data, "mish")
 
     def backward_graph(self, gy: Variable) -> Variable:
         x = self.input

@@ -135,7 +135,7 @@ def test_not_a_number_stays_visible(name):
 
 
 def test_unknown_names_and_integers_are_refused():
-    with pytest.raises(UndertowError, match=r"no activation 'mish'.*logistic"):
-        activate(np.zeros(1), "mish")
+    with pytest.raises(UndertowError, match=r"no activation 'mash'.*logistic"):
+        activate(np.zeros(1), "mash")
     with pytest.raises(TypeError, match="floats, got int"):
         activate(np.zeros(1, int), "relu")

@@ -1,4 +1,4 @@
-"""The activations of Darknet (activations.h), each with two gradients.
+"""The activations of Darknet (activations.h), each with two gradients, and the smooth units of later networks.
 
 `gradient` takes the derivative from the OUTPUT, exactly as the C program does; `true_gradient` is the derivative
 at the INPUT. They agree away from kinks, where the derivative jumps; both take the same side there except
@@ -35,9 +35,16 @@ class Activation(NamedTuple):
     kinks: Kinks = Kinks()
 
 
+class SmoothUnit(NamedTuple):
+    """Value and derivative at x; the derivative cannot be told from the value."""
+
+    forward: Callable[[Array], Array]
+    derivative: Callable[[Array], Array]
+
+
 def activate(x: Array, name: str) -> Array:
-    """y = f(x) for Darknet's activation of that name; a new array of x's shape and type."""
-    return _elementwise(_find(name).forward, x)
+    """y = f(x) for Darknet's activation of that name, mish or swish; a new array of x's shape and type."""
+    return _elementwise(UNITS[name].forward if name in UNITS else _find(name).forward, x)
 
 
 def gradient(y: Array, name: str) -> Array:
@@ -47,7 +54,7 @@ def gradient(y: Array, name: str) -> Array:
 
 def true_gradient(x: Array, name: str) -> Array:
     """f'(x) from the input x; at a kink the one-sided derivative that Darknet takes. x's shape and type."""
-    return _elementwise(_find(name).derivative, x)
+    return _elementwise(UNITS[name].derivative if name in UNITS else _find(name).derivative, x)
 
 
 def activate_backward(gy: Array, saved: Array, name: str, from_output: bool = False) -> Array:
@@ -99,6 +106,21 @@ def _logistic_derivative(x: Array) -> Array:
     return small / (1 + small) ** 2
 
 
+def _softplus_tanh(x: Array) -> Array:
+    """tanh(ln(1 + exp(x))) without overflow."""
+    return np.tanh(np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))))
+
+
+def _mish_derivative(x: Array) -> Array:
+    t = _softplus_tanh(x)
+    return t + x * (1 - t * t) * _logistic(x)
+
+
+def _swish_derivative(x: Array) -> Array:
+    s = _logistic(x)
+    return s + x * s * (1 - s)
+
+
 def _elu(x: Array) -> Array:
     return np.where(x >= 0, x, np.expm1(np.minimum(x, 0)))
 
@@ -142,6 +164,11 @@ def _between(low: float, high: float, inside: float, outside: float) -> Callable
     """inside strictly between low and high, outside elsewhere."""
     return lambda v: np.where((v > low) & (v < high), inside, outside)
 
+
+UNITS: dict[str, SmoothUnit] = {
+    "mish": SmoothUnit(lambda x: x * _softplus_tanh(x), _mish_derivative),
+    "swish": SmoothUnit(lambda x: x * _logistic(x), _swish_derivative),
+}
 
 ACTIVATIONS: dict[str, Activation] = {
     "logistic": Activation("1 / (1 + exp(-x))", _logistic, lambda y: (1 - y) * y, _logistic_derivative),
