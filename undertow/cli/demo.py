@@ -62,7 +62,7 @@ def _watcher() -> Iterator[Any]:
     if not sys.stdout.isatty():
         yield ShortLines(_EVERY)
         return
-    line = LiveLine("training")
+    line = LiveLine("training", notes=False)
     try:
         yield line
     finally:

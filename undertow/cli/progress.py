@@ -73,11 +73,12 @@ class PlainLines(TrainingWatcher):
 class LiveLine(TrainingWatcher):
     """One line that is written anew: iteration, loss, rate, images/s, mAP so far, time left; notes stay above it.
 
-    head: what stands before the numbers.
+    head: what stands before the numbers. notes: show what the training has to say.
     """
 
-    def __init__(self, head: str = "", console: Console | None = None) -> None:
+    def __init__(self, head: str = "", notes: bool = True, console: Console | None = None) -> None:
         self.console = console or Console()
+        self._notes = notes
         self._speed = Speed()
         self._map = ""
         self._task: TaskID | None = None
@@ -104,6 +105,10 @@ class LiveLine(TrainingWatcher):
         self._progress.start()
 
     def note(self, text: str) -> None:
+        if self._notes:
+            self._print(text)
+
+    def _print(self, text: str) -> None:
         self.console.print(text, markup=False, highlight=False)
 
     def iterated(self, iteration: Iteration) -> None:
@@ -115,11 +120,11 @@ class LiveLine(TrainingWatcher):
     def validated(self, number: int, evaluation: Evaluation, best: bool) -> None:
         self._map = percent(evaluation.mean_average_precision)
         mark = ", the best so far" if best else ""
-        self.note(f"iteration {number}: {self._map}{mark}")
+        self._print(f"iteration {number}: {self._map}{mark}")
 
     def finished(self, result: TrainResult) -> None:
         self.close()
-        self.note(summary(result))
+        self._print(summary(result))
 
     def close(self) -> None:
         """Leave the line as it stands."""
@@ -181,7 +186,7 @@ def percent(value: float) -> str:
 
 
 class ShortLines(TrainingWatcher):
-    """One short line every so many iterations, for logs that people read."""
+    """One short line every so many iterations and nothing else, for logs that people read."""
 
     def __init__(self, every: int) -> None:
         self._every, self._speed = every, Speed()
@@ -189,9 +194,6 @@ class ShortLines(TrainingWatcher):
 
     def started(self, trainer: Trainer) -> None:
         self._last = trainer.last_iteration
-
-    def note(self, text: str) -> None:
-        say(text)
 
     def iterated(self, iteration: Iteration) -> None:
         speed = self._speed.after(iteration)

@@ -78,7 +78,7 @@ def draw_chart(
     if validations:
         handles_right, labels_right = _draw_validations(axes.twinx(), validations)
         handles, labels = handles + handles_right, labels + labels_right
-    axes.legend(handles, labels, loc="upper right")
+    axes.legend(handles, labels, loc="center right")
     axes.set_title(_heading(title, losses, validations), loc="left")
     picture = io.BytesIO()
     figure.savefig(picture, format="png", metadata={"Software": None})
@@ -108,7 +108,8 @@ def _draw_validations(axes: Any, validations: Sequence[Row]) -> tuple[list[Any],
     axes.set_ylim(0, 105)
     axes.set_ylabel("mAP@0.5 (%)", color=MAP_COLOR)
     for x, y in zip(iterations, percent, strict=True):
-        axes.annotate(f"{y:.0f}", (x, y), textcoords="offset points", xytext=(0, -16), ha="center", color=MAP_COLOR)
+        place = "right" if x == iterations[-1] else "center"  # the last one stands at the edge
+        axes.annotate(f"{y:.0f}", (x, y), textcoords="offset points", xytext=(0, -16), ha=place, color=MAP_COLOR)
     handles, labels = axes.get_legend_handles_labels()
     return handles, labels
 

@@ -64,14 +64,15 @@ class ValidationSet:
     ) -> Evaluation:
         """Average precisions, and the counts at `confidence`; see `evaluate`. tick(done, all): after each picture."""
         found, truths = self._candidates(net, MAP_THRESHOLD, MAP_NMS, net.suppress, tick)
-        return evaluate(
-            [Predictions.of(candidates) for candidates in found],
-            truths,
-            self.names,
-            iou_threshold=iou_threshold,
-            points=points,
-            confidence=confidence,
-        )
+        with np.errstate(over="ignore", invalid="ignore"):  # huge boxes of a young net
+            return evaluate(
+                [Predictions.of(candidates) for candidates in found],
+                truths,
+                self.names,
+                iou_threshold=iou_threshold,
+                points=points,
+                confidence=confidence,
+            )
 
     def measure_recall(self, net: Network, *, iou_threshold: float = 0.5, tick: Tick | None = None) -> RecallResult:
         """How many of the true boxes some proposal covers, classes aside (validate_detector_recall)."""

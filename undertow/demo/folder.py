@@ -115,7 +115,7 @@ class DemoFolder:
 
 
 def cfg_text(iterations: int | None = None) -> str:
-    """The demo's cfg; with another number of iterations its steps and burn-in are moved in proportion."""
+    """The demo's cfg; with another number of iterations its steps move in proportion, and burn-in takes half at most."""
     text = resources.files("undertow.demo").joinpath("digits.cfg").read_text(encoding="utf-8")
     if iterations is None:
         return text
@@ -126,7 +126,7 @@ def cfg_text(iterations: int | None = None) -> str:
     share = iterations / net.max_batches
     values = {
         "max_batches": iterations,
-        "burn_in": int(net.burn_in * share),
+        "burn_in": min(net.burn_in, iterations // 2),
         "steps": [int(step * share) for step in net.steps],
     }
     return config.with_values(0, values).to_text()

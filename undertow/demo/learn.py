@@ -14,7 +14,7 @@ from undertow.demo.folder import DemoFolder
 from undertow.demo.scenes import NAMES
 from undertow.demo.sheet import draw_predictions
 
-VALIDATIONS = 5
+VALIDATIONS = 6
 _NEVER = 10**9
 
 

@@ -17,8 +17,11 @@ from PIL import Image, ImageFilter
 
 from undertow.errors import MissingPackage, UndertowError
 
-TRAINING_PHOTOS = ("astronaut.png", "camera.png", "chelsea.png", "motorcycle_left.png", "brick.png", "gravel.png")
-TEST_PHOTOS = ("coffee.png", "rocket.jpg")
+TRAINING_PHOTOS = (
+    "astronaut.png", "camera.png", "motorcycle_left.png", "ihc.png",
+    "coins.png", "brick.png", "gravel.png", "grass.png",
+)  # fmt: skip
+TEST_PHOTOS = ("chelsea.png", "coffee.png", "rocket.jpg")
 WIDTH, HEIGHT = 480, 360
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
@@ -126,7 +129,7 @@ def _turned(digit: NDArray[np.float64], rng: np.random.Generator) -> tuple[Mask,
 
 def _pen(grey: Image.Image) -> Mask:
     """The middle greys become a clean edge, as a pen leaves it."""
-    return np.clip((np.asarray(grey, np.float64) / 255 - 0.4) / 0.22, 0, 1)
+    return np.clip((np.asarray(grey, np.float64) / 255 - 0.43) / 0.22, 0, 1)
 
 
 def _free_place(
