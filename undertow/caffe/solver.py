@@ -154,6 +154,8 @@ class Solver:
     def solve(self, resume: PathLike | None = None) -> None:
         """Train to max_iter, with a last snapshot, loss and test as the prototxt asks; from a snapshot if given."""
         p = self.param
+        if p.snapshot_after_train:
+            Checker(p, self.file).snapshots_can_be_written()
         log(f"Solving {self.net.name}", "solver.cpp:289")
         log(f"Learning Rate Policy: {p.lr_policy}", "solver.cpp:290")
         self.stopped = False

@@ -97,14 +97,23 @@ class Checker:
         for name in ("display", "snapshot", "test_interval", "max_iter"):
             if getattr(p, name) < 0:
                 raise self.wrong(f"{name} must not be negative, here it is {getattr(p, name)}", name)
+        if p.snapshot:
+            self.snapshots_can_be_written()
+
+    def snapshots_can_be_written(self) -> None:
+        """Whether there is a prefix, and a folder to write to: better known before hours of training than after."""
+        p = self.param
         folder = Path(p.snapshot_prefix).parent
-        if p.snapshot and not p.snapshot_prefix:
-            raise self.wrong("snapshot is given, but no snapshot_prefix", "snapshot", "write snapshot_prefix: ...")
-        if p.snapshot and not (folder.is_dir() and os.access(folder, os.W_OK)):
+        if not p.snapshot_prefix:
             raise self.wrong(
-                f"snapshots cannot be written to '{p.snapshot_prefix}'", "snapshot_prefix",
-                f"make the folder '{folder}', with leave to write there",
-            )  # fmt: skip
+                "snapshots are asked for without a snapshot_prefix", "snapshot", "write snapshot_prefix: ..."
+            )
+        if not (folder.is_dir() and os.access(folder, os.W_OK)):
+            raise self.wrong(
+                f"snapshots cannot be written to '{p.snapshot_prefix}'",
+                "snapshot_prefix",
+                f"make the folder '{folder}', with leave to write there; or write snapshot_after_train: false",
+            )
 
 
 def learning_rate(param: Message, iteration: int, step: int) -> float:

@@ -227,6 +227,19 @@ def test_refusals_name_line_and_remedy(tmp_path: Path, text: str, reason: str) -
     assert caught.value.line in (1, 2)
 
 
+def test_a_last_snapshot_that_cannot_be_written_is_told_before_training(tmp_path: Path) -> None:
+    solver = make(tmp_path, "max_iter: 3")
+    for prefix, message in (("/no/such/folder/x", "cannot be written"), ("", "without a snapshot_prefix")):
+        solver.param.snapshot_prefix = prefix
+        with pytest.raises(FormatError, match=message):
+            solver.solve()
+    assert solver.iter == 0
+    solver.param.snapshot_after_train = False
+    solver.solve()
+    assert solver.iter == 3
+    solver.close()
+
+
 def test_no_net_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="no train net is given"):
         Solver(parse_text('base_lr: 1 lr_policy: "fixed"', "SolverParameter"))
