@@ -258,3 +258,29 @@ def test_second_order_of_a_once_differentiable_class_is_refused(rng):
     function = planted(np.sin, lambda x, gy: gy * np.cos(x))
     with pytest.raises(ut.UndertowError, match="Planted cannot be differentiated twice"):
         check_gradients(function, [rng.standard_normal(3)], second_order=True)
+
+
+# --- what cannot be checked must not pass -------------------------------------------------------------------------
+
+
+def test_variables_numbers_and_one_array_alone_are_inputs(rng):
+    values = rng.standard_normal((1, 3))
+    assert check_gradients(ut.sin, values).checked == 3
+    assert check_gradients(ut.sin, Variable(values)).checked == 3
+    assert check_gradients(ut.mul, [Variable(values), 0.5]).checked == 4
+
+
+@pytest.mark.parametrize("inputs", [[], [np.array([1, 2])]])
+def test_nothing_to_check_is_an_error(inputs):
+    with pytest.raises(ut.UndertowError, match="nothing to check"):
+        check_gradients(lambda *xs: ut.sum(Variable(np.ones(2))), inputs)
+
+
+def test_a_function_that_changes_between_calls_is_told(rng):
+    with pytest.raises(ut.UndertowError, match="other results when it is called again"):
+        check_gradients(lambda x: ut.dropout(x, 0.5), [rng.standard_normal(20)])
+
+
+def test_a_function_that_leaves_the_graph_is_told(rng):
+    with pytest.raises(TypeError, match="must return Variables, not ndarray"):
+        check_gradients(lambda x: x.data, [rng.standard_normal(3)])

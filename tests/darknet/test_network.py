@@ -225,6 +225,27 @@ def test_edited_weights_take_effect(rng: np.random.Generator) -> None:
     assert not np.allclose(network.predict(images), before)
 
 
+def test_assigned_weights_take_effect(rng: np.random.Generator) -> None:
+    network = build(CLASSIFIER)
+    layer = network.layers[0]
+    behind = layer.parameter("weights").data
+    layer.weights = rng.standard_normal(layer.weights.shape)
+    layer.biases = [1.5] * layer.nbiases
+    assert layer.weights is behind
+    np.testing.assert_array_equal(layer.parameter("biases").data, 1.5)
+    layer.weights = np.arange(float(layer.nweights))  # flat, as Darknet keeps them
+    np.testing.assert_array_equal(behind.ravel(), np.arange(layer.nweights))
+    with pytest.raises(ShapeError, match="layer 0: 'weights' has shape"):
+        layer.weights = np.zeros(3)
+
+
+def test_a_refused_pass_is_not_counted(rng: np.random.Generator) -> None:
+    network = build(CLASSIFIER)
+    with pytest.raises(ShapeError):
+        network.train_datum(rng.uniform(0, 1, (2, 3, 4, 4)), np.eye(3)[[0, 2]])
+    assert network.seen == 0
+
+
 def test_prediction_uses_rolling_statistics(rng: np.random.Generator) -> None:
     network = build(DETECTOR)
     images = rng.uniform(0, 1, (2, 3, 8, 8))

@@ -53,7 +53,7 @@ class _Slope:
 
 def check_gradients(
     function: Callable[..., Any],
-    inputs: Sequence[np.ndarray],
+    inputs: Sequence[Variable | np.ndarray | float] | Variable | np.ndarray,
     *,
     eps: float = 1e-5,
     rtol: float = 1e-6,
@@ -64,7 +64,8 @@ def check_gradients(
     """Compare `backward` with central differences, in float64.
 
     function: from Variables to a Variable or a tuple of them; must give the same result for the same input.
-    inputs: float arrays are checked (as float64), others are passed on as constants.
+    inputs: arrays, Variables or numbers; float ones are checked (as float64), others are passed on as constants.
+        One array or Variable alone is the one input.
     eps: step of the differences. rtol, atol: allowed error, rtol relative to the largest gradient of the input.
     second_order: also check the gradient of the gradient.
 
@@ -72,7 +73,8 @@ def check_gradients(
     element by element, larger ones along random directions. At a kink (the slopes left and right differ) any
     value between the two slopes is right.
 
-    Returns a GradientReport. Raises GradientCheckError naming input, index, both values and a likely cause.
+    Returns a GradientReport. Raises GradientCheckError naming input, index, both values and a likely cause, and
+    UndertowError when there is nothing to check: a check that looked at nothing must not pass.
     """
     check = _Check(function, inputs, eps, rtol, atol, seed)
     report = check.run()
@@ -85,15 +87,21 @@ class _Check:
     def __init__(
         self,
         function: Callable[..., Any],
-        inputs: Sequence[np.ndarray],
+        inputs: Sequence[Variable | np.ndarray | float] | Variable | np.ndarray,
         eps: float,
         rtol: float,
         atol: float,
         seed: int,
     ) -> None:
         self.function = function
-        self.arrays = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in map(np.asarray, inputs)]
+        self.arrays = [_as_input(x) for x in ([inputs] if isinstance(inputs, (Variable, np.ndarray)) else inputs)]
         self.checked = [i for i, a in enumerate(self.arrays) if a.dtype.kind == "f"]
+        if not self.checked:
+            types = ", ".join(str(a.dtype) for a in self.arrays) or "none"
+            raise UndertowError(
+                f"there is nothing to check: no input is a float array (inputs: {types})",
+                remedy="give the arrays with respect to which the function is differentiated as floats",
+            )
         self.eps, self.rtol, self.atol = eps, rtol, atol
         self.rng = np.random.default_rng(seed)
         # Filled by the first run: the outputs at the inputs themselves, and a fixed random weight for each.
@@ -124,7 +132,11 @@ class _Check:
 
     def _outputs(self, variables: Sequence[Variable]) -> list[Variable]:
         ys = self.function(*variables)
-        return list(ys) if isinstance(ys, (tuple, list)) else [ys]
+        ys = list(ys) if isinstance(ys, (tuple, list)) else [ys]
+        for y in ys:
+            if not isinstance(y, Variable):
+                raise TypeError(f"the function to check must return Variables, not {type(y).__name__}")
+        return ys
 
     def _variables(self) -> list[Variable]:
         return [Variable(a.copy(), requires_grad=i in self.checked) for i, a in enumerate(self.arrays)]
@@ -134,6 +146,13 @@ class _Check:
         ys = self._outputs(variables)
         self.middle = [y.data for y in ys]
         self.weights = [self.rng.uniform(0.5, 1.5, y.shape) * self.rng.choice([-1, 1], y.shape) for y in ys]
+        again = self._outputs(self._variables())
+        if not all(np.array_equal(a.data, b, equal_nan=True) for a, b in zip(again, self.middle, strict=True)):
+            raise UndertowError(
+                "the function gives other results when it is called again with the same inputs, so there are no "
+                "differences to compare with",
+                remedy="take the randomness or the state out, for example under test_mode() or with a fixed seed",
+            )
         seeds = [np.asarray(w, dtype=y.dtype) for w, y in zip(self.weights, ys, strict=True)]
         found = grad(ys, [variables[i] for i in self.checked], seeds)
         return [g.data for g in found]
@@ -227,6 +246,11 @@ class _Check:
         cause = _diagnose(gradient, flat, expected, slopes[worst], self._allowed(scale), scale)
         index = tuple(int(i) for i in np.unravel_index(int(flat[worst]), array.shape))
         return GradientCheckError(input, index, float(given[worst]), slopes[worst].central, cause)
+
+
+def _as_input(value: Variable | np.ndarray | float) -> np.ndarray:
+    array = np.asarray(value.data if isinstance(value, Variable) else value)
+    return array.astype(np.float64) if array.dtype.kind == "f" else array
 
 
 def _error(computed: float, slope: _Slope) -> float:

@@ -18,7 +18,7 @@ from undertow.darknet.options_layers import LayerOptions
 from undertow.darknet.options_net import NetOptions
 from undertow.darknet.paths import find_file
 from undertow.darknet.shapes import NetworkShapes
-from undertow.errors import GraphError
+from undertow.errors import GraphError, ShapeError
 
 Array = np.ndarray[Any, Any]
 
@@ -209,6 +209,20 @@ class Layer:
                 return found.data if isinstance(found, Parameter) else found
         raise AttributeError(f"a {self.type} layer has no '{name}'")
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """`layer.weights = values` writes into the array that the network computes with; its shape stays.
+
+        values: of the array's shape, or flat as Darknet keeps them. Raises ShapeError for another number of values.
+        """
+        known = self.__dict__
+        if not name.startswith("_") and name not in known and "buffers" in known:
+            for place in (self.parameters, self.buffers, self.updates):
+                if name in place:
+                    found = place[name]
+                    _fill(found.data if isinstance(found, Parameter) else found, value, self, name)
+                    return
+        object.__setattr__(self, name, value)
+
     def learns(self, name: str) -> bool:
         """Whether an update changes this parameter; its accumulator then only grows where it does not."""
         return True
@@ -240,6 +254,13 @@ class Layer:
 
     def __repr__(self) -> str:
         return f"<{self.index} {self.type} {self.shape.in_shape} -> {self.shape.out_shape}>"
+
+
+def _fill(array: Array, value: Any, layer: Layer, name: str) -> None:
+    values = np.asarray(value)
+    if values.shape != array.shape and values.shape != (array.size,):
+        raise ShapeError(f"'{name}' has shape {array.shape}, got values of shape {values.shape}", layer=layer.index)
+    array[...] = values.reshape(array.shape)
 
 
 def updates_name(name: str) -> str:

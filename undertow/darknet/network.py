@@ -95,6 +95,18 @@ class Network:
         if len(images) != self.batch:
             raise ShapeError(f"a training pass takes {self.batch} samples (batch / subdivisions), got {len(images)}")
         self.seen += self.batch
+        try:
+            self._learn(images, truth)
+        except ShapeError:
+            # What was refused was not seen; the original counts first, and burn-in reads the count meanwhile.
+            self.seen -= self.batch
+            raise
+        if (self.seen // self.batch) % self.subdivisions == 0:
+            check_updates(self)
+            self.update()
+        return self.cost
+
+    def _learn(self, images: Array, truth: Array) -> None:
         with train_mode():
             if self._use_plans and not self.keep_deltas:
                 self._plans.train(images, truth)
@@ -103,10 +115,6 @@ class Network:
                 self.forward(images, truth)
                 check_cost(self)
                 self.backward()
-        if (self.seen // self.batch) % self.subdivisions == 0:
-            check_updates(self)
-            self.update()
-        return self.cost
 
     def forward(self, images: Array | Variable, truth: Array | None = None) -> Variable:
         """Through all layers. In training (the default mode) statistics are the batch's, and losses are computed.

@@ -11,7 +11,7 @@ from undertow.darknet.cfg import read_cfg
 from undertow.darknet.choice import check_trainable, choose_dialect
 from undertow.darknet.datafile import DataFile, read_data
 from undertow.darknet.dataset import TrainingSet
-from undertow.darknet.dialect import Dialect
+from undertow.darknet.dialect import Dialect, dialect_named
 from undertow.darknet.evaluate import Evaluation
 from undertow.darknet.imagelist import read_image_list
 from undertow.darknet.labels import LabelReader
@@ -42,17 +42,19 @@ def load(
     weights: PathLike | None = None,
     *,
     names: PathLike | Sequence[str] | None = None,
-    dialect: Dialect | None = None,
+    dialect: Dialect | str | None = None,
     seed: int = 0,
     strict: bool = False,
 ) -> Network:
     """The network of a cfg, with the parameters of a .weights file.
 
-    names: of the classes, as a list or a .names file; detections carry them. dialect: see `DIALECTS`; chosen from the
-    file unless given. seed: of the parameters that no file gives. strict: oddities are errors.
+    names: of the classes, as a list or a .names file; detections carry them. dialect: one of `DIALECTS`, or its
+    name; chosen from the file unless given. seed: of the parameters that no file gives. strict: oddities are errors.
     Raises FormatError, with file and line or byte, for files that cannot be used.
     """
     config = read_cfg(cfg, strict)
+    if isinstance(dialect, str):
+        dialect = dialect_named(dialect)
     chosen, why = (dialect, "") if dialect else choose_dialect(config, weights)
     net = Network(config, chosen, seed=seed)
     net.dialect_reason = why
