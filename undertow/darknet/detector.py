@@ -39,8 +39,9 @@ def detect(
 def find_candidates(net: Network, picture: Picture, threshold: float, nms: float) -> Candidates:
     """All boxes above the threshold after suppression, relative to the picture (channels, height, width)."""
     net.predict(fit_picture(net, picture)[None])
-    candidates = net.candidates((picture.shape[2], picture.shape[1]), threshold)
-    return net.suppress(candidates, nms) if nms else candidates
+    with np.errstate(over="ignore", invalid="ignore"):  # huge boxes of a young net
+        candidates = net.candidates((picture.shape[2], picture.shape[1]), threshold)
+        return net.suppress(candidates, nms) if nms else candidates
 
 
 def fit_picture(net: Network, picture: Picture) -> Picture:
