@@ -71,7 +71,7 @@ def test_gradients_are_those_of_the_loss(name: str) -> None:
 @pytest.mark.parametrize(
     "section",
     [
-        of("conv_lstm", output=2, pad=1, peephole=1, batch_normalize=1),
+        of("conv_lstm", output=1, pad=1, peephole=1, batch_normalize=1),
         of("conv_lstm", output=2, size=1, state_constrain=1, groups=1),
         of("crnn", output=2, hidden=3, pad=1, activation="tanh"),
         of("history", history_size=3),
@@ -79,7 +79,7 @@ def test_gradients_are_those_of_the_loss(name: str) -> None:
     ids=["conv_lstm", "1x1 conv_lstm", "crnn", "history"],
 )
 def test_gradients_through_time(section: Section) -> None:
-    network = build([net(batch=2, time_steps=3, width=4, height=3), conv(3), section, conv(2), COST])
+    network = build([net(batch=1, time_steps=3, width=3, height=2, channels=2), conv(2, size=1), section, COST])
     check_network(network, *samples(network), rtol=1e-4)
 
 
