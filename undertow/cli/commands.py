@@ -18,11 +18,15 @@ MISSING = {
 }  # fmt: skip
 
 
+# How people ask for help; the first stands only where a command would.
+HELP = ("help", "-help", "--help", "-h")
+
+
 def run(arguments: Sequence[str]) -> int:
     """Do what a command line says; the exit status. Raises UsageError for one that cannot be understood."""
     from undertow.cli.demo import COMMAND as DEMO
 
-    if not arguments or arguments[0] in ("help", "-help", "--help", "-h"):
+    if not arguments or arguments[0] in HELP:
         print(overview())
         return 0 if arguments else 2
     first, rest = arguments[0], arguments[1:]
@@ -37,7 +41,11 @@ def run(arguments: Sequence[str]) -> int:
         return run_caffe(rest)
     if first == "demo":
         return call(DEMO, rest)
-    remedy = nearest(first, ("darknet", "caffe", "demo", "help")) or "undertow help lists the commands"
+    if first == "explain":
+        from undertow.cli.explain import EXPLAIN
+
+        return call(EXPLAIN, rest)
+    remedy = nearest(first, ("darknet", "caffe", "demo", "explain", "help")) or "undertow help lists the commands"
     if first in ("detector", "detect"):
         remedy = f"undertow darknet {first} ..."
     raise UsageError(f"there is no command '{first}'", remedy=remedy)
@@ -47,7 +55,7 @@ def run_darknet(arguments: Sequence[str]) -> int:
     """`undertow darknet ...`: the words of the C program."""
     from undertow.cli import detector, weights
 
-    if not arguments or arguments[0] in ("help", "-help", "--help", "-h"):
+    if not arguments or arguments[0] in HELP:
         print(darknet_help())
         return 0 if arguments else 2
     function, rest = arguments[0], arguments[1:]
@@ -64,6 +72,9 @@ def run_darknet(arguments: Sequence[str]) -> int:
             remedy=nearest(function, ("detector", *alone, "help")) or "undertow darknet help lists what there is",
         )
     commands = {command.name.split()[-1]: command for command in detector.COMMANDS}
+    if rest and rest[0] in HELP:
+        print("\n\n".join(map(command_help, detector.COMMANDS)))
+        return 0
     if not rest or rest[0] not in commands:
         raise _no_subcommand(rest[0] if rest else "", commands)
     return call(commands[rest[0]], rest[1:])
@@ -73,7 +84,7 @@ def call(command: Command, arguments: Sequence[str]) -> int:
     """Take the words apart, answer flags that do nothing here, and run."""
     from undertow.cli.messages import say
 
-    if any(word in ("-help", "--help") for word in arguments):
+    if any(word in HELP[1:] for word in arguments):
         print(command_help(command))
         return 0
     words = command.parse(arguments)
@@ -94,6 +105,7 @@ def overview() -> str:
             "  undertow darknet help             all of its functions and flags",
             "  undertow caffe ...                train, test, time, databases: the words and flags of Caffe's programs",
             "  undertow caffe help               all of its commands and flags",
+            "  undertow explain NET              the way back of a cfg, a prototxt or module:function, with formulas",
             "  undertow --version",
         ]
     )

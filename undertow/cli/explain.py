@@ -1,0 +1,125 @@
+"""`undertow explain`: the backward pass of a cfg, a prototxt or a function, layer by layer."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING
+
+from undertow.cli.messages import say
+from undertow.cli.words import Command, Flag, UsageError, Words
+
+if TYPE_CHECKING:
+    from undertow.inspect.explain import Explanation, Row
+
+_HEAD = ("layer", "type", "input -> output", "parameters", "forward", "backward", "kept")
+
+
+def explain(words: Words) -> int:
+    """explain FILE.cfg | FILE.prototxt | module:function"""
+    from undertow.inspect.explain import explain as explained
+    from undertow.inspect.story import story
+
+    found = explained(
+        words["NET"],
+        shapes=shapes_of(words["shape"]),
+        batch=words["batch"],
+        size=words["size"],
+        dialect=words["dialect"],
+        seed=words["seed"],
+    )
+    for note in found.notes:
+        say(note)
+    if words["layer"] is not None:
+        print("\n".join(story(found, words["layer"], words["seed"])))
+    elif sys.stdout.isatty():
+        _show_table(found)
+    else:
+        print("\n".join(plain_lines(found)))
+    return 0
+
+
+def shapes_of(text: str | None) -> list[tuple[int, ...]]:
+    """`2x3x8x8,4` as [(2, 3, 8, 8), (4,)]. Raises UsageError."""
+    if not text:
+        return []
+    if not re.fullmatch(r"\d{1,9}(x\d{1,9})*([, ]+\d{1,9}(x\d{1,9})*)*", text):
+        raise UsageError(f"-shape takes sizes, not '{text}'", remedy="-shape 2x3x8x8, with a comma between several")
+    return [tuple(map(int, part.split("x"))) for part in re.split(r"[, ]+", text)]
+
+
+def plain_lines(found: Explanation) -> list[str]:
+    """The table as text: a line for each layer with its formulas below."""
+    from undertow.inspect.text import columns
+
+    lines = columns(_HEAD, [_cells(row) for row in found.rows], left=3)
+    shown = [f"{found.source}: {found.about}", "in order of the backward pass; multiply-adds", "", lines[0]]
+    for line, row in zip(lines[1:], found.rows, strict=True):
+        shown += [line, *(f"    {text}" for text in row.formula), *(f"    skipped: {text}" for text in row.skipped)]
+    return [*shown, "", _total(found)]
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    from undertow.inspect.text import bytes_text, shapes_text
+
+    count = sum(_size(shape) for shape in row.parameters.values())
+    return (
+        row.name,
+        row.type,
+        f"{shapes_text(row.inputs)} -> {shapes_text(row.outputs)}",
+        f"{count:,}",
+        f"{row.multiply_adds_forward:,}",
+        f"{row.multiply_adds_backward:,}",
+        bytes_text(row.kept),
+    )
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    size = 1
+    for length in shape:
+        size *= length
+    return size
+
+
+def _total(found: Explanation) -> str:
+    from undertow.inspect.text import bytes_text
+
+    forward = sum(row.multiply_adds_forward for row in found.rows)
+    backward = sum(row.multiply_adds_backward for row in found.rows)
+    ratio = f", {backward / forward:.2f} times as many" if forward else ""
+    kept = bytes_text(sum(row.kept for row in found.rows))
+    return f"forward {forward:,} multiply-adds, backward {backward:,}{ratio}; kept for the way back: {kept}"
+
+
+def _show_table(found: Explanation) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=f"{found.source}: {found.about}", caption=_total(found), show_lines=True)
+    for name in (*_HEAD[:3], "backward pass", *_HEAD[3:]):
+        table.add_column(name, justify="left" if name in (*_HEAD[:3], "backward pass") else "right", overflow="fold")
+    for row in found.rows:
+        cells = _cells(row)
+        formula = Text("\n".join(row.formula))
+        for text in row.skipped:
+            formula.append(("\n" if formula else "") + f"skipped: {text}", style="yellow")
+        shown = [Text(cell) for cell in cells]
+        table.add_row(*shown[:3], formula, *shown[3:])
+    Console().print(table)
+
+
+EXPLAIN = Command(
+    "explain",
+    ("NET",),
+    (
+        Flag("layer", "text", "one layer's whole story: formula, derivation, numbers, place in the code", "N|NAME"),
+        Flag("shape", "text", "of a function's arguments, or of a sample in place of a prototxt's data", "2x3x8x8,..."),
+        Flag("batch", "whole", "samples in the batch (1)", "N", 1, least=1),
+        Flag("size", "whole", "width and height of a cfg's input, instead of its own", "N", least=1),
+        Flag("dialect", "text", "whose arithmetic: see docs/dialects.md; exact or caffe for a prototxt", "NAME"),
+        Flag("seed", "whole", "of weights and batch (0)", "N", 0, least=0),
+    ),
+    "the backward pass of a cfg, a prototxt or module:function, layer by layer",
+    explain,
+)

@@ -1,0 +1,154 @@
+"""A batch to look at a network with: the user's pictures and truth, or random ones that follow from a seed."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from undertow.darknet.datafile import read_data
+from undertow.darknet.imagelist import read_image_list
+from undertow.darknet.labels import LabelReader, read_labels
+from undertow.darknet.layers_loss import HeadLayer
+from undertow.darknet.network import Network
+from undertow.errors import FormatError, ShapeError
+
+Array = np.ndarray[Any, Any]
+PathLike = str | os.PathLike[str]
+
+PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff")
+# An npz that unpacks to more than this is a mistake or an attack.
+MOST_BYTES = 4 * 2**30
+_BOXES = 3
+
+
+@dataclass(frozen=True)
+class Batch:
+    """images: (batch, ...) as the network takes them; truth: (batch, values) or None. about: where it comes from."""
+
+    images: Array
+    truth: Array | None
+    about: str
+
+
+def darknet_batch(
+    net: Network, data: PathLike | None, truth: PathLike | None, *, count: int, seed: int = 0, size: int | None = None
+) -> Batch:
+    """A batch for a Darknet network. Raises FormatError or ShapeError for data that do not fit.
+
+    data: a picture, a .data file or an .npz with `images` (and `truth`); None: random. truth: an .npy or .npz, or a
+    label file for a single picture. count: samples of a random batch, or of a .data file.
+    """
+    if data is None:
+        batch = _random_batch(net, count, seed)
+    elif Path(data).suffix.lower() == ".npz":
+        arrays = read_arrays(data)
+        if "images" not in arrays:
+            raise FormatError("there is no array 'images'", file=data, remedy="save it with np.savez(..., images=...)")
+        batch = Batch(arrays["images"], arrays.get("truth"), os.fspath(data))
+    elif Path(data).suffix.lower() in PICTURES:
+        batch = _picture_batch(net, data)
+    else:
+        batch = _listed_batch(net, data, count)
+    given = batch.truth if truth is None else _read_truth(net, truth)
+    about = batch.about
+    if given is None:
+        given = _random_truth(net, len(batch.images), np.random.default_rng(seed))
+        about += ", random truth"
+    return Batch(batch.images, _fitting(given, len(batch.images), net), about)
+
+
+def _random_batch(net: Network, count: int, seed: int) -> Batch:
+    rng = np.random.default_rng(seed)
+    shape = (count, net.c, net.h, net.w) if net.c else (count, net.inputs)
+    images = rng.random(shape, np.float32)
+    about = f"random batch of {count}, seed {seed} (give --data for a real one)"
+    return Batch(images, _random_truth(net, count, rng), about)
+
+
+def _random_truth(net: Network, count: int, rng: np.random.Generator) -> Array:
+    """Boxes for a detector, else one class each."""
+    truth = np.zeros((count, net.truths), np.float32)
+    head = next((layer for layer in reversed(net.layers) if isinstance(layer, HeadLayer)), None)
+    if head is not None and head.type != "detection" and net.truths % 5 == 0:
+        boxes = truth.reshape(count, -1, 5)[:, :_BOXES]
+        boxes[..., :2] = rng.uniform(0.2, 0.8, boxes[..., :2].shape)
+        boxes[..., 2:4] = rng.uniform(0.1, 0.5, boxes[..., 2:4].shape)
+        boxes[..., 4] = rng.integers(0, max(head.classes, 1), boxes.shape[:2])
+    elif net.truths:
+        truth[np.arange(count), rng.integers(0, net.truths, count)] = 1
+    return truth
+
+
+def _picture_batch(net: Network, path: PathLike) -> Batch:
+    from undertow.darknet.detector import as_picture, fit_picture
+
+    image = np.asarray(fit_picture(net, as_picture(path, net.c)), np.float32)
+    return Batch(image[None], None, os.fspath(path))
+
+
+def _listed_batch(net: Network, path: PathLike, count: int) -> Batch:
+    """The first pictures of train= of a .data file, with their labels, as training without augmentation takes them."""
+    from undertow.darknet.dataset import TrainingSet
+    from undertow.darknet.trainer import detection_head
+    from undertow.data.augment import Colours, DetectionOptions
+
+    source = read_data(path)
+    head = detection_head(net)
+    classes = head.classes if head.class_map is None else len(head.class_map)
+    plain = DetectionOptions(0.0, Colours(0.0, 1.0, 1.0), False)
+    pictures = TrainingSet(
+        read_image_list(source.path("train")),
+        LabelReader(classes, (net.w, net.h)),
+        plain,
+        boxes=head.max_boxes,
+        channels=net.c,
+    )
+    samples = [pictures.sample(number, (net.w, net.h)) for number in range(count)]
+    names = ", ".join(os.path.basename(sample.path) for sample in samples[:4])
+    images = np.stack([sample.image for sample in samples])
+    return Batch(images, np.stack([sample.truth for sample in samples]), f"{os.fspath(path)}: {names}")
+
+
+def _read_truth(net: Network, path: PathLike) -> Array:
+    suffix = Path(path).suffix.lower()
+    if suffix in (".npy", ".npz"):
+        arrays = read_arrays(path)
+        return arrays["truth"] if "truth" in arrays else next(iter(arrays.values()))
+    head = next((layer for layer in reversed(net.layers) if isinstance(layer, HeadLayer)), None)
+    if head is None:
+        raise FormatError("labels of boxes are for detectors", file=path, remedy="give the truth as an .npy or .npz")
+    rows = read_labels(os.fspath(path), head.classes, size=(net.w, net.h)).boxes[: net.truths // 5]
+    truth = np.zeros((1, net.truths), np.float32)
+    truth[0, : rows.size] = rows.reshape(-1)
+    return truth
+
+
+def _fitting(truth: Array, count: int, net: Network) -> Array:
+    rows = np.asarray(truth, np.float32).reshape(len(truth), -1) if np.ndim(truth) else np.zeros((0, 0), np.float32)
+    if len(rows) != count or rows.shape[1] > net.truths:
+        raise ShapeError(f"the truth of {count} samples has {count} x {net.truths} values, got {np.shape(truth)}")
+    full = np.zeros((count, net.truths), np.float32)
+    full[:, : rows.shape[1]] = rows
+    return full
+
+
+def read_arrays(path: PathLike) -> dict[str, Array]:
+    """The arrays of an .npy or .npz, never pickled ones. FormatError for files that are damaged or too large."""
+    try:
+        if Path(path).suffix.lower() == ".npz":
+            with zipfile.ZipFile(path) as archive:
+                claimed = sum(member.file_size for member in archive.infolist())
+            if claimed > MOST_BYTES:
+                raise FormatError(f"it unpacks to {claimed:,} bytes, {MOST_BYTES:,} is the limit", file=path)
+            with np.load(path, allow_pickle=False) as archive:
+                found: Mapping[str, Array] = {name: archive[name] for name in archive.files}
+                return dict(found)
+        return {"truth": np.load(path, allow_pickle=False)}
+    except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as problem:
+        raise FormatError(f"cannot be read as arrays: {problem}", file=path, remedy="save it with np.savez") from None

@@ -1,0 +1,237 @@
+"""One recorded pass of a Caffe net, forward and backward."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from undertow.caffe.layer import IndexBottom
+from undertow.caffe.layers_python import import_layer
+from undertow.caffe.net import Net
+from undertow.caffe.proto.api import read_prototxt
+from undertow.caffe.proto.message import Message, new_message
+from undertow.errors import FormatError, UndertowError
+from undertow.inspect.batches import read_arrays
+from undertow.inspect.record import LayerRecord, Recorder, Shape
+
+PathLike = str | os.PathLike[str]
+DATA_LAYERS = ("Data", "ImageData", "HDF5Data", "WindowData", "MemoryData", "AnnotatedData")
+SOURCES = (*DATA_LAYERS, "Input", "DummyData")
+Watch = Callable[[int], None]
+
+
+@dataclass
+class CaffeRun:
+    """net: with a backward pass for every layer that can have one. layers: filled by `run_caffe`. about: the batch."""
+
+    net: Net
+    layers: list[LayerRecord]
+    loss: float
+    about: str
+    notes: list[str]
+
+
+def open_net(
+    path: PathLike,
+    weights: PathLike | None = None,
+    *,
+    dialect: str = "exact",
+    phase: str | None = None,
+    shape: Sequence[int] | None = None,
+    batch: int | None = None,
+    seed: int = 0,
+) -> tuple[Net, bool]:
+    """The net of a prototxt, and whether it has a loss; without one every gradient is computed (force_backward).
+
+    phase: TRAIN where the file has a loss then, else TEST. shape: of one sample (channels, height, width): data layers
+    are replaced by inputs of this shape. batch: samples of inputs; the file's unless given.
+    """
+    message = read_prototxt(path)
+    if shape is not None:
+        message = _with_inputs(message, tuple(shape), batch or 1)
+    elif batch is not None:
+        message = _with_batch(message, batch)
+    try:
+        net = Net(message, phase or "TRAIN", dialect=dialect, seed=seed, python=import_layer)
+        has_loss = any(any(layer.loss_weights) for layer in net.layers)
+        if not has_loss:
+            message.force_backward = True
+            net = Net(message, phase or "TEST", dialect=dialect, seed=seed, python=import_layer)
+            _leave_out_data(net)
+    except UndertowError as problem:
+        if shape is None and any(layer.type in DATA_LAYERS for layer in message.layer):
+            remedy = "make its data available, or give --shape CxHxW to put random samples in their place"
+            raise type(problem)(
+                problem.reason, file=path, line=problem.line, layer=problem.layer, remedy=remedy
+            ) from problem
+        raise
+    net.file = os.fspath(path)
+    if weights is not None:
+        net.copy_from(weights)
+    return net, has_loss
+
+
+def _leave_out_data(net: Net) -> None:
+    """Undo force_backward for the data: training does not compute their gradient either."""
+    made = {i for layer, ids in zip(net.layers, net.top_ids, strict=True) if layer.type in SOURCES for i in ids}
+    for layer, ids in zip(net.layers, net.bottom_ids, strict=True):
+        layer.bottom_need_backward = [
+            need and blob not in made for need, blob in zip(layer.bottom_need_backward, ids, strict=True)
+        ]
+
+
+def _with_inputs(message: Message, shape: Shape, batch: int) -> Message:
+    result = message.copy()
+    layers = []
+    for layer in result.layer:
+        if layer.type in DATA_LAYERS:
+            other = new_message("LayerParameter")
+            other.name, other.type = layer.name, "Input"
+            other.top = list(layer.top)
+            other.include, other.exclude = list(layer.include), list(layer.exclude)
+            dims = [(batch, *shape), *[(batch,)] * (len(layer.top) - 1)]
+            for lengths in dims:
+                one = new_message("BlobShape")
+                one.dim = list(lengths)
+                other.mutable("input_param").shape.append(one)
+            layer = other
+        layers.append(layer)
+    result.layer = layers
+    return result
+
+
+def _with_batch(message: Message, batch: int) -> Message:
+    result = message.copy()
+    for layer in result.layer:
+        if layer.type == "Input":
+            for shape in layer.input_param.shape:
+                if shape.dim:
+                    shape.dim = [batch, *list(shape.dim)[1:]]
+    return result
+
+
+def fill_inputs(net: Net, data: PathLike | None, seed: int = 0) -> str:
+    """Values for the Input layers: arrays of an .npz by blob name, else random ones; what was done, in words."""
+    rng = np.random.default_rng(seed)
+    given = {} if data is None else read_arrays(data)
+    unknown = set(given) - set(net.inputs)
+    if unknown:
+        raise FormatError(
+            f"the net has no input '{min(unknown)}'", file=data, remedy=f"its inputs are {', '.join(net.inputs)}"
+        )
+    for name in net.inputs:
+        blob = net.blobs[name]
+        if name in given:
+            blob.reshape(*given[name].shape)
+            blob.data[...] = given[name]
+        else:
+            classes = _classes_of(net, name)
+            blob.data[...] = rng.integers(0, classes, blob.shape) if classes else rng.random(blob.shape)
+    net.reshape()
+    if data is not None:
+        return os.fspath(data)
+    if not net.inputs:
+        return "one batch of the net's own data layers"
+    return f"random batch, seed {seed} (give --data for a real one)"
+
+
+def _classes_of(net: Net, name: str) -> int:
+    """For a blob of labels how many classes there are; 0 for data."""
+    readers = [name]
+    for index, layer in enumerate(net.layers):
+        bottoms = [net.blob_names[i] for i in net.bottom_ids[index]]
+        if layer.type == "Split" and bottoms and bottoms[0] in readers:
+            readers += [net.blob_names[i] for i in net.top_ids[index]]
+        for place, bottom in enumerate(bottoms):
+            if bottom in readers and isinstance(layer, IndexBottom) and layer.is_index(place):
+                scores = net.bottoms(index)[0].shape
+                return scores[1] if len(scores) > 1 else 1
+    return 0
+
+
+def run_caffe(
+    net: Net, about: str, has_loss: bool, *, after_forward: Watch | None = None, before_backward: Watch | None = None,
+    seed: int = 0,
+) -> CaffeRun:  # fmt: skip
+    """One pass forward and backward, every operation recorded.
+
+    after_forward, before_backward: called with a layer's number when its tops hold values and when they hold gradients.
+    """
+    recorder = Recorder()
+    steps: list[tuple[list[Watch], Watch]] = [
+        (net.before_forward, lambda i: recorder.enter()),
+        (net.after_forward, lambda i: recorder.leave()),
+    ]
+    if after_forward is not None:
+        steps.append((net.after_forward, after_forward))
+    if before_backward is not None:
+        steps.append((net.before_backward, before_backward))
+    for place, step in steps:
+        place.append(step)
+    notes: list[str] = []
+    try:
+        net.clear_param_diffs()
+        with recorder:
+            loss = net.forward()
+        recorder.leave()
+        if not has_loss:
+            notes.append("the net has no loss: the gradient begins as random numbers at its outputs")
+            rng = np.random.default_rng(seed)
+            for name in net.outputs:
+                net.blobs[name].diff[...] = rng.standard_normal(net.blobs[name].shape)
+        net.backward()
+    finally:
+        for place, step in steps:
+            place.remove(step)
+    records = []
+    for index, calls in enumerate(recorder.calls):
+        layer = net.layers[index]
+        record = LayerRecord(index, layer.name, layer.type, calls=calls)
+        record.inputs = [blob.shape for blob in net.bottoms(index)]
+        record.outputs = [blob.shape for blob in net.tops(index)]
+        names = ["weights", "bias"] if len(layer.blobs) <= 2 else []
+        record.parameters = {
+            names[i] if i < len(names) else f"blob {i}": blob.shape for i, blob in enumerate(layer.blobs)
+        }
+        record.reached = layer.need_backward
+        record.notes = _skipped(net, index)
+        record.details = {"prototxt": f"{net.file}:{layer.message.line_of()}"} if layer.message.line_of() else {}
+        records.append(record)
+    return CaffeRun(net, records, loss, about, notes)
+
+
+def _skipped(net: Net, index: int) -> list[str]:
+    layer = net.layers[index]
+    if layer.type in SOURCES:
+        return ["all gradients: data"]
+    notes = []
+    if not layer.need_backward:
+        above = _under_loss(net)
+        tops = [net.blob_names[i] for i in net.top_ids[index]]
+        if not any(layer.loss_weights) and not any(name in above for name in tops):
+            return ["all gradients: no loss above"]
+        return ["all gradients: nothing below learns"]
+    unwanted = [i for i, need in enumerate(layer.bottom_need_backward) if not need]
+    labels = [i for i in unwanted if isinstance(layer, IndexBottom) and layer.is_index(i)]
+    if labels:
+        notes.append("gradient of the labels: they are indexes")
+    if set(unwanted) - set(labels):
+        stopped = any(not value for value in layer.message.propagate_down)
+        notes.append(f"input gradient: {'propagate_down: false' if stopped else 'first layer'}")
+    frozen = [i for i, need in enumerate(layer.param_propagate_down) if not need]
+    if frozen:
+        notes.append(f"frozen: parameter {', '.join(map(str, frozen))} (lr_mult: 0)")
+    return notes
+
+
+def _under_loss(net: Net) -> set[str]:
+    """Names of the blobs that a loss depends on."""
+    found: set[str] = set()
+    for index in range(len(net.layers) - 1, -1, -1):
+        tops = [net.blob_names[i] for i in net.top_ids[index]]
+        if any(net.layers[index].loss_weights) or any(name in found for name in tops):
+            found.update(net.blob_names[i] for i in net.bottom_ids[index])
+    return found

@@ -1,0 +1,144 @@
+"""A small numeric example of an operation: computed by the engine on a tiny slice, and checked by differences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from undertow.core.backward import grad
+from undertow.core.modes import enable_grad, precision
+from undertow.core.variable import Variable
+from undertow.errors import UndertowError
+from undertow.functions.conv import Conv
+from undertow.functions.linalg import Linear
+from undertow.inspect.record import Array, Call
+from undertow.kernels.geometry import ConvGeometry
+
+STEP = 1e-5
+# Derivatives at a kink have no central difference; more than so many elements are not compared.
+MOST = 64
+Compute = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Example:
+    """arrays: the operands; gy: of the result y, random. gradients: by the engine, None where there is none.
+
+    differences: the same by central differences of sum(gy * y). origin: where the numbers come from.
+    """
+
+    arrays: tuple[Array, ...]
+    y: Array
+    gy: Array
+    gradients: tuple[Array | None, ...]
+    differences: tuple[Array | None, ...]
+    origin: str
+
+    @property
+    def largest_error(self) -> float:
+        """The largest difference between both, relative to the largest gradient (at least 1)."""
+        largest = 0.0
+        for gradient, difference in zip(self.gradients, self.differences, strict=True):
+            if gradient is not None and difference is not None and gradient.size:
+                scale = max(1.0, float(np.max(np.abs(gradient))))
+                largest = max(largest, float(np.max(np.abs(gradient - difference))) / scale)
+        return largest
+
+
+def example(call: Call, seed: int = 0) -> Example | None:
+    """An example of this operation; None for one without a gradient.
+
+    It is this call cut down to a few values, where the operation allows that, else the smallest sample that the
+    registry keeps for tests. float64, reference kernels.
+    """
+    entry = call.entry
+    if entry is not None and entry.gradient in ("none", "estimate"):
+        return None
+    rng = np.random.default_rng(seed)
+    for arrays, compute, origin in _candidates(call, rng):
+        try:
+            found = _computed(arrays, compute, origin, rng)
+        except (UndertowError, ValueError, IndexError, TypeError, NotImplementedError):
+            continue
+        if found is not None:
+            return found
+    return None
+
+
+def _candidates(call: Call, rng: np.random.Generator) -> list[tuple[tuple[Array, ...], Compute, str]]:
+    found = []
+    cut = _cut(call)
+    if cut is not None:
+        found.append((*cut, "values of this layer, cut to a corner"))
+    entry = call.entry
+    if entry is not None:
+        samples = sorted(entry.samples(rng), key=lambda sample: sum(a.size for a in sample.args))
+        found += [(sample.args, sample.call, f"a sample of the operation {entry.name}") for sample in samples[:3]]
+    return found
+
+
+def _cut(call: Call) -> tuple[tuple[Array, ...], Compute] | None:
+    """Operands cut to a corner, and the operation for them."""
+    xs = [np.asarray(x.data) for x in call.operands]
+    function = call.function
+    if isinstance(function, Conv) and isinstance(function.geometry, ConvGeometry):
+        dy, dx = function.geometry.dilation
+        kh, kw = xs[1].shape[2:]
+        high, wide = (kh - 1) * dy + 2, (kw - 1) * dx + 2
+        x, w = xs[0][:1, :1, :high, :wide], xs[1][:1, :1]
+        geometry = ConvGeometry(dilation=function.geometry.dilation)
+        return (_double(x), _double(w), *[_double(b[:1]) for b in xs[2:]]), lambda *vs: Conv(geometry)(*vs)
+    if isinstance(function, Linear) and xs[0].ndim == 2:
+        x, w = xs[0][:2, :3], xs[1][:2, :3]
+        return (_double(x), _double(w), *[_double(b[:2]) for b in xs[2:]]), lambda *vs: function._fresh()(*vs)
+    same = xs[0].ndim > 0 and len({x.shape for x in xs}) == 1 and call.out_shapes == (xs[0].shape,)
+    if same and all(x.dtype.kind == "f" for x in xs) and call.name not in ("batch_norm", "max_pool2d", "avg_pool2d"):
+        corner = (*(slice(0, 1) for _ in xs[0].shape[:-1]), slice(0, 5))
+        return tuple(_double(x[corner]) for x in xs), lambda *vs: function._fresh()(*vs)
+    return None
+
+
+def _double(x: Array) -> Array:
+    return np.array(x, np.float64)
+
+
+def _computed(arrays: tuple[Array, ...], compute: Compute, origin: str, rng: np.random.Generator) -> Example | None:
+    floats = [a.dtype.kind == "f" for a in arrays]
+    if not any(floats):
+        return None
+    with enable_grad(), precision("reference"):
+        variables = [Variable(a, requires_grad=f) for a, f in zip(arrays, floats, strict=True)]
+        result = compute(*variables)
+        y = result[0] if isinstance(result, tuple) else result
+        if not y.requires_grad:
+            return None
+        gy = np.round(rng.standard_normal(y.shape), 2)
+        wanted = [v for v, f in zip(variables, floats, strict=True) if f]
+        engine = iter(grad(y, wanted, gy))
+        gradients = tuple(next(engine).data if f else None for f in floats)
+
+        def loss(*xs: Array) -> float:
+            again = compute(*[Variable(x, requires_grad=False) for x in xs])
+            return float(np.sum(gy * (again[0] if isinstance(again, tuple) else again).data))
+
+        differences = tuple(_central(loss, arrays, i) if f else None for i, f in enumerate(floats))
+    return Example(arrays, y.data, gy, gradients, differences, origin)
+
+
+def _central(loss: Callable[..., float], arrays: tuple[Array, ...], index: int) -> Array | None:
+    """(L(x + h) - L(x - h)) / 2h for every element of one operand; None for one with too many."""
+    x = arrays[index]
+    if x.size > MOST:
+        return None
+    found = np.zeros(x.shape)
+    for place in np.ndindex(x.shape):
+        moved = []
+        for step in (STEP, -STEP):
+            changed = x.copy()
+            changed[place] += step
+            moved.append(loss(*arrays[:index], changed, *arrays[index + 1 :]))
+        found[place] = (moved[0] - moved[1]) / (2 * STEP)
+    return found

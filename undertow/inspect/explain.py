@@ -1,0 +1,200 @@
+"""What the way back of a network is made of: layers in order of the backward pass, with formulas, sizes and costs.
+
+explanation = explain("lenet.prototxt")
+for row in explanation.rows: row.name, row.formula, row.multiply_adds_backward
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from undertow.core.variable import Parameter, Variable
+from undertow.darknet.dialect import dialect_named
+from undertow.errors import FormatError, ShapeError, UndertowError
+from undertow.inspect.batches import darknet_batch
+from undertow.inspect.formulas import backward_operations, formula_lines, forward_operations, is_free
+from undertow.inspect.record import Keeping, LayerRecord, Recorder, Shape, functions_behind
+
+PathLike = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One layer. multiply_adds: of products exact, other operations one per element. kept: bytes for the way back.
+
+    formula: lines of the backward pass with the real sizes. skipped: which gradients are left out, and why.
+    """
+
+    index: int
+    name: str
+    type: str
+    inputs: tuple[Shape, ...]
+    outputs: tuple[Shape, ...]
+    parameters: dict[str, Shape]
+    formula: tuple[str, ...]
+    multiply_adds_forward: int
+    multiply_adds_backward: int
+    kept: int
+    skipped: tuple[str, ...]
+
+
+@dataclass
+class Explanation:
+    """rows: in order of the backward pass. records: the recorded layers, in order of the forward pass."""
+
+    source: str
+    about: str
+    rows: list[Row]
+    records: list[LayerRecord] = field(repr=False)
+    notes: list[str] = field(default_factory=list)
+
+    def find(self, layer: str | int) -> LayerRecord:
+        """A layer by its name or number. Raises FormatError that lists the names."""
+        names = {record.name: record for record in self.records}
+        if str(layer) in names:
+            return names[str(layer)]
+        if str(layer).lstrip("-").isdigit() and -len(self.records) <= int(layer) < len(self.records):
+            return self.records[int(layer)]
+        shown = ", ".join(list(names)[:40])
+        raise FormatError(f"there is no layer '{layer}' in {self.source}", remedy=f"use one of {shown}")
+
+
+def explain(
+    source: PathLike,
+    *,
+    shapes: Sequence[Sequence[int]] = (),
+    batch: int = 1,
+    size: int | None = None,
+    dialect: str | None = None,
+    seed: int = 0,
+) -> Explanation:
+    """Run one random batch forward, recorded, and say what the way back does.
+
+    source: a .cfg, a .prototxt, or module:function. shapes: for a function those of its arguments; for a prototxt that
+    of a sample, instead of its data layers. batch: samples. size: width and height of a cfg's input.
+    Raises FormatError or ShapeError for what cannot be read or run.
+    """
+    text = os.fspath(source)
+    if text.endswith(".prototxt"):
+        return _explain_prototxt(text, shapes, batch, dialect, seed)
+    if text.endswith(".cfg") or Path(text).is_file():
+        return _explain_cfg(text, batch, size, dialect, seed)
+    if ":" in text:
+        return explain_function(load_function(text), shapes, seed=seed, source=text)
+    remedy = "name a .cfg, a .prototxt or module:function"
+    raise FormatError("not a file, and no module:function", file=text, remedy=remedy)
+
+
+def _explain_cfg(path: str, batch: int, size: int | None, dialect: str | None, seed: int) -> Explanation:
+    from undertow.inspect.darknet_run import open_network, run_darknet
+
+    net = open_network(path, dialect=dialect_named(dialect) if dialect else None, size=size, seed=seed)
+    run = run_darknet(net, darknet_batch(net, None, None, count=batch, seed=seed), seed)
+    known = [p.data for p in net.parameters()]
+    size_text = f"{net.w}x{net.h}x{net.c}" if net.c else f"{net.inputs} values"
+    about = f"{net.n} layers, input {size_text}, batch {batch}, dialect {net.dialect.name}"
+    return Explanation(path, about, _rows(run.layers, known), run.layers, run.notes)
+
+
+def _explain_prototxt(
+    path: str, shapes: Sequence[Sequence[int]], batch: int, dialect: str | None, seed: int
+) -> Explanation:
+    from undertow.inspect.caffe_run import fill_inputs, open_net, run_caffe
+
+    shape = shapes[0] if shapes else None
+    net, has_loss = open_net(path, dialect=dialect or "exact", shape=shape, batch=batch, seed=seed)
+    run = run_caffe(net, fill_inputs(net, None, seed), has_loss, seed=seed)
+    known = [blob.data for blob in net.learnable_params]
+    about = f"{len(net.layers)} layers, phase {net.phase}, batch {batch}, dialect {net.dialect.name}"
+    return Explanation(path, about, _rows(run.layers, known), run.layers, run.notes)
+
+
+def explain_function(function: Any, shapes: Sequence[Sequence[int]], *, seed: int = 0, source: str = "") -> Explanation:
+    """Run a function on random arrays of these shapes and explain the recorded graph, one operation a row."""
+    rng = np.random.default_rng(seed)
+    inputs = [Variable(rng.standard_normal(tuple(shape)).astype(np.float32), f"x{i}") for i, shape in enumerate(shapes)]
+    recorder = Recorder()
+    recorder.enter()
+    with recorder:
+        try:
+            result = function(*inputs)
+        except TypeError as problem:
+            raise ShapeError(
+                f"it cannot be called with {len(inputs)} arrays: {problem}", file=source or None,
+                remedy="give --shape once for each argument, as in --shape 2x3x8x8",
+            ) from problem  # fmt: skip
+    roots = [y for y in (result if isinstance(result, tuple | list) else [result]) if isinstance(y, Variable)]
+    if not roots:
+        raise UndertowError("it returns no Variable: there is nothing to go back from", file=source or None)
+    behind = functions_behind(roots)
+    records = []
+    for index, call in enumerate(recorder.calls[0]):
+        record = LayerRecord(index, f"{index}", call.name, list(call.in_shapes), list(call.out_shapes), calls=[call])
+        params = [x for x in call.operands if isinstance(x, Parameter)]
+        record.parameters = {x.name or f"parameter {i}": x.shape for i, x in enumerate(params)}
+        record.reached = id(call.function) in behind
+        if not record.reached:
+            record.notes = (
+                ["all gradients: no result depends on it"]
+                if any(call.wanted)
+                else ["all gradients: made from constants"]
+            )
+        elif not all(call.wanted):
+            left = [str(i) for i, want in enumerate(call.wanted) if not want]
+            record.notes = [f"gradient of operand {', '.join(left)}: a constant"]
+        records.append(record)
+    about = f"{len(records)} operations on " + ", ".join("x".join(map(str, shape)) for shape in shapes)
+    return Explanation(source or getattr(function, "__name__", "function"), about, _rows(records, []), records)
+
+
+def load_function(text: str) -> Any:
+    """The function of `module:function` or `file.py:function`, looked up from the working folder too."""
+    module_name, _, name = text.rpartition(":")
+    folder = os.getcwd()
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        found: Any = importlib.import_module(module_name.removesuffix(".py").replace(os.sep, "."))
+    except ImportError as problem:
+        raise FormatError(f"the module '{module_name}' cannot be imported: {problem}") from problem
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise FormatError(f"the module '{module_name}' has no '{name}'")
+        found = getattr(found, part)
+    if not callable(found):
+        raise FormatError(f"'{text}' is no function")
+    return found
+
+
+def _rows(records: Sequence[LayerRecord], known: Sequence[Any]) -> list[Row]:
+    keeping = Keeping(known)
+    rows = [_row(record, keeping.add(record.calls) if record.reached else 0) for record in records]
+    return rows[::-1]
+
+
+def _row(record: LayerRecord, kept: int) -> Row:
+    calls = record.calls
+    shown = [call for call in calls if not is_free(call)] or calls
+    lines = [line for call in reversed(shown) for line in formula_lines(call)] if record.reached else []
+    back = sum(backward_operations(call) for call in calls) if record.reached else 0
+    return Row(
+        record.index,
+        record.name,
+        record.type,
+        tuple(record.inputs),
+        tuple(record.outputs),
+        record.parameters,
+        tuple(lines),
+        sum(forward_operations(call) for call in calls),
+        back,
+        kept,
+        tuple(record.notes),
+    )

@@ -1,0 +1,60 @@
+"""One layer's whole story as lines of text: what it computes, how its gradients follow, with numbers and places."""
+
+from __future__ import annotations
+
+from undertow.inspect.derivations import derivation
+from undertow.inspect.example import Example, example
+from undertow.inspect.explain import Explanation
+from undertow.inspect.formulas import formula_lines, is_free, products
+from undertow.inspect.place import backward_place, place_of
+from undertow.inspect.record import Call, LayerRecord
+from undertow.inspect.text import array_lines, shapes_text
+
+
+def story(explanation: Explanation, layer: str | int, seed: int = 0) -> list[str]:
+    """The lines for one layer. Raises FormatError when there is no such layer."""
+    record = explanation.find(layer)
+    lines = [f"layer {record.name}: {record.type}", f"  {shapes_text(record.inputs)} -> {shapes_text(record.outputs)}"]
+    lines += [f"  {name} {shapes_text([shape])}" for name, shape in record.parameters.items()]
+    lines += [f"  {name}: {value}" for name, value in record.details.items()]
+    lines += [f"  skipped: {note}" for note in record.notes]
+    calls = [call for call in record.calls if not is_free(call)] or record.calls
+    if not calls:
+        return [*lines, "", "It computes nothing: there is no way back through it."]
+    if len(calls) > 1:
+        names = ", then ".join(call.name for call in calls)
+        lines += ["", f"Forward it runs {names}; the way back takes them in the opposite order."]
+    for call in reversed(calls):
+        lines += ["", *_of_call(call, record, seed)]
+    return lines
+
+
+def _of_call(call: Call, record: LayerRecord, seed: int) -> list[str]:
+    entry = call.entry
+    lines = [f"{call.name}: {shapes_text(call.in_shapes)} -> {shapes_text(call.out_shapes)}"]
+    if entry is None:
+        return [*lines, f"  an operation of your own, written in {place_of(type(call.function))}"]
+    lines.append(f"  forward   {entry.forward}")
+    for product in products(call)[:1]:
+        lines.append(f"            here: {product.text}")
+    lines += ["  how the way back follows (L the loss, gy = dL/dy)", *(f"    {line}" for line in derivation(call.name))]
+    lines.append(f"  backward  {entry.backward or 'no gradient'}")
+    if products(call):
+        lines += [f"            here: {line}" for line in formula_lines(call)]
+    lines.append(f"  computed in {backward_place(call.function)}")
+    found = example(call, seed)
+    return lines if found is None else [*lines, *_example_lines(found)]
+
+
+def _example_lines(found: Example) -> list[str]:
+    lines = [f"  in numbers, {found.origin}:"]
+    names = ("x", "w", "b") if len(found.arrays) <= 3 else tuple(f"x{i}" for i in range(len(found.arrays)))
+    for name, array in zip(names, found.arrays, strict=False):
+        lines += [f"    {line}" for line in array_lines(name, array)]
+    lines += [f"    {line}" for line in [*array_lines("y", found.y), *array_lines("gy", found.gy)]]
+    for name, gradient, difference in zip(names, found.gradients, found.differences, strict=False):
+        if gradient is not None:
+            lines += [f"    {line}" for line in array_lines(f"g{name}", gradient)]
+            if difference is not None:
+                lines += [f"    {line}" for line in array_lines(f"g{name} by central differences", difference)]
+    return [*lines, f"    largest relative difference between the two: {found.largest_error:.1e}"]
