@@ -15,17 +15,17 @@ from undertow.darknet.layers_loss import HeadLayer
 from undertow.darknet.network import Network
 from undertow.kernels.reference.batchnorm import BatchNormRule, Scaling
 
-HERE = Path(__file__).parents[2] / "goldens" / "alexeyab"
 OPENCV = replace(ALEXEYAB, batch_norm=BatchNormRule(Scaling(1e-6, "inside", "N-1")))
 
 
+@pytest.mark.reference
 @pytest.mark.parametrize("case", ["maxpool_spp_wide", "route_csp", "sam_branch", "yolo_new_coords", "e2e_yolov4_tiny"])
-def test_outputs(case: str, tmp_path: Path) -> None:
+def test_outputs(case: str, tmp_path: Path, reference_data: Path) -> None:
     """The wide pooling too, of which the recorded program misses a part."""
     dnn = pytest.importorskip("cv2").dnn
     if not hasattr(dnn, "readNetFromDarknet"):
         pytest.skip("OpenCV 5 no longer reads Darknet's files")
-    folder = HERE / case
+    folder = reference_data / "goldens" / "alexeyab" / case
     cfg = tmp_path / "net.cfg"
     cfg.write_text((folder / "net.cfg").read_text().partition("[cost]")[0])  # which OpenCV does not know
     with np.load(folder / "trace.npz") as archive:
