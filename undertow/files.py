@@ -16,9 +16,15 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "wb", **options: Any)
 
     If the block raises, the old file stays as it was and nothing is left behind.
     mode: "wb" or "w"; options go to `open` (encoding, newline).
+    Raises OSError that names `path`, or its folder when that is missing, never the file beside it.
     """
     target = Path(path)
-    descriptor, beside = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+    try:
+        # Not the whole name: with what is added here, a long one would be too long for the file system.
+        descriptor, beside = tempfile.mkstemp(prefix=f".{target.name[:40]}.", suffix=".part", dir=target.parent)
+    except OSError as problem:
+        problem.filename = os.fspath(target if target.parent.is_dir() else target.parent)
+        raise
     try:
         with open(descriptor, mode, **options) as stream:
             yield stream
@@ -27,9 +33,11 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "wb", **options: Any)
         os.chmod(beside, _usual_permissions(target))
         os.replace(beside, target)
         _sync_folder(target.parent)
-    except BaseException:
+    except BaseException as problem:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(beside)
+        if isinstance(problem, OSError) and problem.filename in (None, beside):
+            problem.filename, problem.filename2 = os.fspath(target), None
         raise
 
 

@@ -33,6 +33,14 @@ def test_help_of_one_function(undertow: Callable[..., Answer]) -> None:
     assert answer.status == 0
     assert "-save_every N" in answer.out
     assert "-ext_output" not in answer.out
+    assert undertow("darknet", "detector", "train", "-h").out == answer.out
+
+
+@pytest.mark.parametrize("word", ["help", "--help", "-h"])
+def test_help_of_the_detector(undertow: Callable[..., Answer], word: str) -> None:
+    answer = undertow("darknet", "detector", word)
+    assert answer.status == 0
+    assert all(f"undertow {command.usage}" in answer.out for command in COMMANDS)
 
 
 def test_version(undertow: Callable[..., Answer]) -> None:

@@ -9,7 +9,7 @@ COMMAND = Command(
     ("DATA", "CFG", "[WEIGHTS]"),
     (
         Flag("clear", "switch", "start over"),
-        Flag("thresh", "number", "confidence", "X", 0.5, least=0),
+        Flag("thresh", "number", "confidence", "X", 0.5, least=0, most=1),
         Flag("save_every", "whole", "iterations", "N", least=1),
         Flag("out", "text", "name", "NAME"),
         Flag("precision", "text", "kernels", "NAME", "fast", choices=("fast", "precise")),
@@ -55,6 +55,7 @@ def test_a_value_may_begin_with_a_dash() -> None:
         (("a", "b", "-thresh", "much"), r"-thresh takes a number, not 'much'"),
         (("a", "b", "-thresh", "-1"), r"-thresh -1: at least 0"),
         (("a", "b", "-thresh", "nan"), r"at least 0"),
+        (("a", "b", "-thresh", "50"), r"-thresh 50: at most 1. To mend it: -thresh 0.5 is 50 %"),
         (("a", "b", "-save_every", "1.5"), r"-save_every takes a whole number"),
         (("a", "b", "-precision", "presise"), r"there is fast, precise.*did you mean precise\?"),
         (("a",), r"try: CFG is missing.*undertow try DATA CFG \[WEIGHTS\] \[flags\]"),

@@ -17,9 +17,10 @@ INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line (sys.argv's unless given); returns the exit status."""
-    from undertow.cli.commands import run
-
     try:
+        # Within the try: Ctrl-C may come while the commands are being imported.
+        from undertow.cli.commands import run
+
         with shown_warnings():
             return run(list(sys.argv[1:] if arguments is None else arguments))
     except UndertowError as problem:
@@ -33,5 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Whoever read our output is gone; nothing more can be told, not even when Python closes the stream.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as problem:
-        fail(f"{problem.filename or 'the system'}: {problem.strerror or problem}")
+        what = "cannot be used, " if problem.filename else ""
+        fail(
+            f"{problem.filename or 'the system'}: {what}{problem.strerror or problem}. "
+            "To mend it: check the path, its permissions and the space on the disk"
+        )
     return 2

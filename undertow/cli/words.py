@@ -22,7 +22,7 @@ class UsageError(UndertowError):
 class Flag:
     """One flag. value: what stands for its value in the help. default: when it is not given (switches: False).
 
-    least: smallest number allowed. choices: words allowed. answer: said when the flag is given, for flags that have
+    least, most: smallest and largest number allowed. choices: words allowed. answer: said when the flag is given, for flags that have
     no effect here.
     """
 
@@ -32,6 +32,7 @@ class Flag:
     value: str = ""
     default: Any = None
     least: float | None = None
+    most: float | None = None
     choices: Sequence[str] = ()
     answer: str | None = None
 
@@ -46,7 +47,10 @@ class Flag:
         except ValueError:
             raise UsageError(f"-{self.name} takes {_WHAT[self.kind]}, not '{text}'", remedy=self.usage) from None
         if self.least is not None and not value >= self.least:
-            raise UsageError(f"-{self.name} {text}: at least {self.least:g}")
+            raise UsageError(f"-{self.name} {text}: at least {self.least:g}", remedy=self.usage)
+        if self.most is not None and not value <= self.most:
+            remedy = f"-{self.name} {value / 100:g} is {value:g} %" if value <= 100 * self.most else self.usage
+            raise UsageError(f"-{self.name} {text}: at most {self.most:g}", remedy=remedy)
         if self.choices and value not in self.choices:
             raise UsageError(
                 f"-{self.name} {text}: there is {', '.join(self.choices)}", remedy=nearest(text, self.choices)

@@ -206,6 +206,17 @@ class Trainer:
         else:
             self.watcher.note("momentum starts from zero, as in the original")
 
+    def _make_folder(self) -> None:
+        folder = self.output.folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise UndertowError(
+                f"the folder for the weights cannot be made: {problem.strerror or problem}",
+                file=folder,
+                remedy="correct backup= in the .data file",
+            ) from problem
+
     def request_stop(self, reason: str) -> None:
         """Stop after the pass that is under way, with everything saved; may be called by a signal handler."""
         self._stop = reason
@@ -213,9 +224,10 @@ class Trainer:
     def run(self) -> TrainResult:
         """Train up to max_batches, or until a stop is requested; save as the original does, and in both cases last.
 
-        Raises NonFiniteError that names layer, array, iteration and pictures; the files saved before stay.
+        Raises NonFiniteError that names layer, array, iteration and pictures (the files saved before stay), and
+        UndertowError when there can be no folder for the weights.
         """
-        self.output.folder.mkdir(parents=True, exist_ok=True)
+        self._make_folder()
         self.watcher.started(self)
         with self._samples() as samples:
             while self.iteration < self.last_iteration and self._iterate(samples):
