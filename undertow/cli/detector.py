@@ -39,7 +39,7 @@ _SHOWN = (
 
 
 def _threshold(default: float, what: str) -> Flag:
-    return Flag("thresh", "number", f"{what} ({default:g})", "X", default, least=0)
+    return Flag("thresh", "number", f"{what} ({default:g})", "X", default, least=0, most=1)
 
 
 def train(words: Words) -> int:
@@ -258,14 +258,14 @@ def _picture_name(name: str) -> Path:
 
 _TEST_FLAGS = (
     _threshold(0.5, "least confidence"),
-    Flag("nms", "number", "of boxes that overlap by more, one stays; 0 keeps all (0.45)", "X", 0.45, least=0),
+    Flag("nms", "number", "of boxes that overlap by more, one stays; 0 keeps all (0.45)", "X", 0.45, least=0, most=1),
     Flag("out", "text", "name of the drawn picture (predictions.jpg)", "NAME"),
     Flag("ext_output", "switch", "print the boxes too, in pixels"),
     Flag("fullscreen", "switch", "accepted: no windows are opened"),
     *_SHOWN,
     *COMMON,
 )
-_IOU = Flag("iou_thresh", "number", "least overlap with a true box (0.5)", "X", 0.5, least=0)
+_IOU = Flag("iou_thresh", "number", "least overlap with a true box (0.5)", "X", 0.5, least=0, most=1)
 
 COMMANDS = (
     Command(
