@@ -200,3 +200,12 @@ def test_a_dialect_can_be_asked_for(undertow: Command, scene: Scene, weights: Pa
     words = ("darknet", "detector", "map", scene.data, scene.cfg, weights)
     assert "dialect darknet-cpu" in undertow(*words, "-dialect", "darknet-cpu", "-precision", "reference").err
     assert "did you mean darknet-cpu?" in undertow(*words, "-dialect", "darknet_cpu").error
+
+
+def test_valid_writes_the_results(undertow: Command, scene: Scene, weights: Path) -> None:
+    with open(scene.data, "a") as stream:
+        stream.write("results=found\n")
+    assert undertow("darknet", "detector", "valid", scene.data, scene.cfg, weights).status == 0
+    lines = Path("found/comp4_det_test_red.txt").read_text().splitlines()
+    assert {line.split()[0] for line in lines} <= {"0", "1", "2", "3", "4", "5"}
+    assert len(lines) > 6

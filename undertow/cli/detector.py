@@ -175,6 +175,31 @@ def measure(words: Words) -> int:
     return 0
 
 
+def write(words: Words) -> int:
+    """detector valid DATA CFG WEIGHTS"""
+    from undertow.cli.progress import Counting
+    from undertow.darknet.datafile import read_data
+    from undertow.darknet.pictures import find_in_pictures
+    from undertow.darknet.results import write_results
+    from undertow.darknet.runs import class_names, load
+    from undertow.darknet.trainer import detection_head
+    from undertow.darknet.validation import MAP_NMS, MAP_THRESHOLD
+
+    with _computing(words):
+        source = read_data(words["DATA"], words["strict"])
+        net = load(words["CFG"], words["WEIGHTS"], dialect=_dialect(words), strict=words["strict"])
+        names = class_names(source, detection_head(net))
+        images = source.read_images("valid")
+        _introduce(net)
+        with Counting("pictures") as tick:
+            found = find_in_pictures(net, images.paths, MAP_THRESHOLD, MAP_NMS, net.suppress, tick)
+            folder = source.folder("results", "results")
+            files = write_results(found, source.options.evaluation, folder, names, words["out"])
+    for file in files:
+        say(f"written: {file}")
+    return 0
+
+
 def recall(words: Words) -> int:
     """detector recall DATA CFG WEIGHTS"""
     from undertow.cli.progress import Counting
@@ -307,6 +332,17 @@ COMMANDS = (
         ),
         "average precision of each class on the pictures of valid=",
         measure,
+    ),
+    Command(
+        "darknet detector valid",
+        ("DATA", "CFG", "WEIGHTS"),
+        (
+            Flag("out", "text", "name of the file (coco_results), or beginning of the names (comp4_det_test_)", "NAME"),
+            *_SHOWN,
+            *COMMON,
+        ),
+        "write what is found in the pictures of valid= to the folder of results=, in the form that eval= names",
+        write,
     ),
     Command(
         "darknet detector recall",

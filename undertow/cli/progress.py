@@ -14,8 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from undertow.cli.messages import say
 from undertow.darknet.evaluate import Evaluation
 from undertow.darknet.head_statistics import HeadStatistics
+from undertow.darknet.pictures import Tick
 from undertow.darknet.trainer import Iteration, Trainer, TrainingWatcher, TrainResult
-from undertow.darknet.validation import Tick
 
 
 @contextlib.contextmanager

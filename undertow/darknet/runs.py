@@ -19,6 +19,7 @@ from undertow.darknet.layers_heads import BoxHead
 from undertow.darknet.layers_loss import HeadLayer
 from undertow.darknet.names import read_names
 from undertow.darknet.network import Network
+from undertow.darknet.pictures import Tick
 from undertow.darknet.shapes import check_memory
 from undertow.darknet.trainer import (
     Output,
@@ -30,7 +31,7 @@ from undertow.darknet.trainer import (
     check_length,
     detection_head,
 )
-from undertow.darknet.validation import Tick, ValidationSet
+from undertow.darknet.validation import ValidationSet
 from undertow.data.augment import Colours, DetectionOptions
 from undertow.errors import FormatError, UndertowWarning
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -11,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.darknet.training.scenes import Scene
-from undertow.darknet import Network, load, train
-from undertow.darknet.detector import as_picture, find_candidates
+from undertow.darknet import load, train
+from undertow.darknet.pictures import Found, find_in_pictures
+from undertow.darknet.results import write_results
 
 pytestmark = [
     pytest.mark.darknet_program,
@@ -43,20 +45,36 @@ def weights(scene: Scene) -> Path:
 
 def test_valid_gives_the_same_boxes(scene: Scene, weights: Path) -> None:
     """`detector valid` writes every box with its confidence: picture, confidence, left, top, right, bottom."""
-    (scene.folder / "results").mkdir()
+    results = scene.folder / "results"
+    results.mkdir()
     darknet(scene.folder, "detector", "valid", scene.data, scene.cfg, weights)
-    net = load(scene.cfg, weights)
+    write_results(find(scene, weights), "voc", scene.folder / "ours", ["red", "blue"])
     compared = 0
-    for label, name in enumerate(("red", "blue")):
-        theirs = read_results(scene.folder / "results" / f"comp4_det_test_{name}.txt")
-        ours = our_results(net, scene, label)
-        assert theirs.keys() == ours.keys()
-        for picture, boxes in theirs.items():
-            assert len(boxes) == len(ours[picture])
-            for their, our in zip(boxes, ours[picture], strict=True):
-                assert their == pytest.approx(our, abs=2e-3, rel=1e-4)
-                compared += 1
+    for name in ("comp4_det_test_red.txt", "comp4_det_test_blue.txt"):
+        theirs, ours = rows(results / name), rows(scene.folder / "ours" / name)
+        assert [picture for picture, *_ in theirs] == [picture for picture, *_ in ours]
+        for (_, *their), (_, *our) in zip(theirs, ours, strict=True):
+            assert their == pytest.approx(our, abs=2e-3, rel=1e-4)
+            compared += 1
     assert compared > 20
+
+
+def test_valid_writes_the_same_coco_results(scene: Scene, weights: Path) -> None:
+    (scene.folder / "results").mkdir()
+    with open(scene.data, "a") as stream:
+        stream.write("eval=coco\n")
+    darknet(scene.folder, "detector", "valid", scene.data, scene.cfg, weights)
+    (file,) = write_results(find(scene, weights), "coco", scene.folder / "ours", ["red", "blue"])
+    theirs = json.loads((scene.folder / "results" / "coco_results.json").read_text())
+    ours = json.loads(file.read_text())
+    assert file.name == "coco_results.json"
+    assert len(theirs) == len(ours) > 20
+    for their, our in zip(theirs, ours, strict=True):
+        assert {key: their[key] for key in ("image_id", "category_id")} == {
+            key: our[key] for key in ("image_id", "category_id")
+        }
+        assert their["score"] == pytest.approx(our["score"], abs=1e-4)
+        assert their["bbox"] == pytest.approx(our["bbox"], abs=5e-3)
 
 
 def test_the_program_prints_the_same_objects(scene: Scene, weights: Path) -> None:
@@ -88,22 +106,14 @@ def test_our_file_comes_out_of_the_program_as_it_went_in(scene: Scene, weights: 
     assert theirs[20:] == ours[20:]
 
 
-def read_results(path: Path) -> dict[str, list[tuple[float, ...]]]:
-    results: dict[str, list[tuple[float, ...]]] = {}
-    for line in path.read_text().splitlines():
-        picture, *numbers = line.split()
-        results.setdefault(picture, []).append(tuple(map(float, numbers)))
-    return {picture: sorted(boxes) for picture, boxes in results.items()}
+def find(scene: Scene, weights: Path) -> list[Found]:
+    net = load(scene.cfg, weights)
+    paths = [str(scene.image(number)) for number in range(6)]
+    return list(find_in_pictures(net, paths, 0.005, 0.45, net.suppress))
 
 
-def our_results(net: Network, scene: Scene, label: int) -> dict[str, list[tuple[float, ...]]]:
-    """The same from our detections; the program counts pixels from 1 and clips boxes to the picture."""
-    results: dict[str, list[tuple[float, ...]]] = {}
-    for number in range(6):
-        found = find_candidates(net, as_picture(scene.image(number)), 0.005, 0.45).detections([], 0.0, (56, 40))
-        for one in found:
-            if one.class_id == label:
-                left, top, right, bottom = one.pixel_box.sides
-                box = max(left + 1, 1), max(top + 1, 1), min(right + 1, 56), min(bottom + 1, 40)
-                results.setdefault(str(number), []).append((one.confidence, *box))
-    return {picture: sorted(boxes) for picture, boxes in results.items()}
+def rows(path: Path) -> list[tuple[str, float, float, float, float, float]]:
+    """The lines of a file of results; those of one picture by confidence."""
+    split = [line.split() for line in path.read_text().splitlines()]
+    found = [(picture, *map(float, numbers)) for picture, *numbers in split]
+    return sorted(found, key=lambda row: (row[0], -row[1]))  # type: ignore[return-value,arg-type]
