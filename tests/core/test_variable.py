@@ -9,7 +9,7 @@ import undertow as ut
 from undertow import Parameter, Variable
 
 
-@pytest.mark.parametrize("data", [1.0, 3, [1.0, 2.0], np.float64(1.0), "x", (1,)])
+@pytest.mark.parametrize("data", [1.0, 3, [1.0, 2.0], np.float64(1.0), (1,)])
 def test_only_arrays_are_taken(data):
     with pytest.raises(TypeError, match=f"Variable takes an ndarray, got {type(data).__name__}"):
         Variable(data)
@@ -121,3 +121,50 @@ def test_variables_are_compared_and_hashed_by_identity():
 def test_no_strange_attributes():
     with pytest.raises(AttributeError):
         Variable(np.ones(2)).gradient = 1
+
+
+# --- what is no array is told, where it is met --------------------------------------------------------------------
+
+
+def test_a_variable_is_not_wrapped_again():
+    with pytest.raises(TypeError, match="got a Variable; use it as it is"):
+        Variable(Variable(np.array(1.0)))
+
+
+def test_words_are_not_data():
+    with pytest.raises(TypeError, match=r"an ndarray of numbers, got str$"):
+        Variable("0.5")
+
+
+@pytest.mark.parametrize("data", [None, 0.5])
+@pytest.mark.parametrize("use", [lambda x: x.shape, lambda x: x.dtype, lambda x: x + 1, lambda x: x.backward()])
+def test_data_that_is_no_array_is_told(data, use):
+    x = Variable(None, name="x")
+    x.data = data
+    with pytest.raises(TypeError, match=rf"this variable 'x' holds {data}, not an ndarray"):
+        use(x)
+
+
+def test_a_scalar_of_numpy_in_data_works():
+    x = Variable(np.array(2.0))
+    x.data = x.data - 0.5  # NumPy makes a scalar of this
+    y = ut.square(x)
+    y.backward()
+    assert (x.shape, x.grad) == ((), 3.0)
+
+
+def test_grad_takes_variables():
+    x = Variable(np.array(2.0))
+    with pytest.raises(TypeError, match="Variables as xs, got float"):
+        ut.grad(ut.square(x), 2.0)
+    with pytest.raises(TypeError, match="Variables as ys, got ndarray"):
+        ut.grad([np.array(1.0)], x)
+
+
+def test_a_forward_without_return_is_told():
+    class Forgetful(ut.Function):
+        def forward(self, x):
+            x + 1
+
+    with pytest.raises(TypeError, match="forward of Forgetful must return an ndarray or a tuple of them, not NoneType"):
+        Forgetful()(np.ones(2))

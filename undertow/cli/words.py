@@ -22,8 +22,8 @@ class UsageError(UndertowError):
 class Flag:
     """One flag. value: what stands for its value in the help. default: when it is not given (switches: False).
 
-    least, most: smallest and largest number allowed. choices: words allowed. answer: said when the flag is given, for flags that have
-    no effect here.
+    least, most: smallest and largest number allowed. choices: words allowed. answer: said when the flag is given, for
+    flags that have no effect here.
     """
 
     name: str

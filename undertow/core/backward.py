@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 def backward(y: Variable, retain_grad: bool = False, create_graph: bool = False) -> None:
     """See `Variable.backward`."""
+    y._array()  # says so when there is none
     if not y.requires_grad:
         raise GraphError(
             "nothing to differentiate: this value was computed under no_grad() or from constants only",
@@ -52,10 +53,10 @@ def grad(
     gys: seeds, one per y (ones by default). create_graph: make the result differentiable again.
     Returns one Variable when `xs` is one, else a tuple.
 
-    Raises GraphError when some x does not influence any y: that is an answer, not a zero.
+    Raises GraphError when some x does not influence any y: that is an answer, not a zero. TypeError when ys or xs are
+    no Variables.
     """
-    targets = (xs,) if isinstance(xs, Variable) else tuple(xs)
-    outputs = (ys,) if isinstance(ys, Variable) else tuple(ys)
+    targets, outputs = _variables(xs, "xs"), _variables(ys, "ys")
     seeds: tuple[Any, ...]
     seeds = (gys,) * len(outputs) if gys is None or isinstance(gys, (Variable, np.ndarray, np.generic)) else tuple(gys)
     if len(seeds) != len(outputs):
@@ -72,6 +73,14 @@ def grad(
         if x not in found:
             found[x] = walk.take(x, index)
     return found[xs] if isinstance(xs, Variable) else tuple([found[x] for x in targets])
+
+
+def _variables(given: Any, name: str) -> tuple[Variable, ...]:
+    found = (given,) if isinstance(given, Variable) or not isinstance(given, Iterable) else tuple(given)
+    for one in found:
+        if not isinstance(one, Variable):
+            raise TypeError(f"grad takes Variables as {name}, got {type(one).__name__}")
+    return found
 
 
 class _Walk:

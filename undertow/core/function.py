@@ -120,7 +120,7 @@ class Function:
         record = True in wanted
         if isinstance(ys, tuple):
             return self._several_outputs(variables, ys, generation, record, hooks)
-        y = Variable(ys if isinstance(ys, np.ndarray) else np.asarray(ys), None, record)
+        y = Variable(ys if isinstance(ys, np.ndarray) else self._as_result(ys), None, record)
         if record:
             self.inputs = variables
             self.generation = generation
@@ -139,7 +139,7 @@ class Function:
         record: bool,
         hooks: tuple[FunctionHook, ...],
     ) -> tuple[Variable, ...]:
-        outputs = tuple([Variable(as_array(y), None, record) for y in ys])
+        outputs = tuple([Variable(self._as_result(y), None, record) for y in ys])
         if record:
             self.inputs = variables
             self.generation = generation
@@ -163,6 +163,14 @@ class Function:
         for hook in reversed(hooks):
             hook.after_forward(self, xs, made)
         return ys
+
+    def _as_result(self, y: Any) -> np.ndarray:
+        array = as_array(y)
+        if array.dtype == object:
+            raise TypeError(
+                f"forward of {self.label} must return an ndarray or a tuple of them, not {type(y).__name__}"
+            )
+        return array
 
     def _fresh(self) -> Function:
         """A copy without the recorded call: one Function object stands for one place in the graph."""

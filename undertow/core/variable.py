@@ -58,10 +58,7 @@ class Variable:
 
     def __init__(self, data: np.ndarray | None, name: str | None = None, requires_grad: bool = True) -> None:
         if data is not None and not isinstance(data, np.ndarray):
-            raise TypeError(
-                f"Variable takes an ndarray, got {type(data).__name__}; "
-                f"write Variable(np.array({_short(data)})) instead"
-            )
+            raise _no_array(data)
         self.data: Any = data
         self.name = name
         self.requires_grad = requires_grad
@@ -146,27 +143,36 @@ class Variable:
                     waiting.append(x.creator)
                     x.unchain()
 
+    def _array(self) -> Any:
+        """The data, of which anything may have been made since: `x.data = 0.5` cannot be refused without cost."""
+        if isinstance(self.data, (np.ndarray, np.generic)):
+            return self.data
+        raise TypeError(
+            f"this variable{f' {self.name!r}' if self.name else ''} holds {_short(self.data)}, not an ndarray; "
+            "set its .data to one (np.array(...))"
+        )
+
     # --- looks like an array ----------------------------------------------------------------------------
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(self.data.shape)
+        return tuple(self._array().shape)
 
     @property
     def ndim(self) -> int:
-        return int(self.data.ndim)
+        return int(self._array().ndim)
 
     @property
     def size(self) -> int:
-        return int(self.data.size)
+        return int(self._array().size)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return self.data.dtype
+        return self._array().dtype
 
     def item(self) -> float:
         """The single element as a Python number."""
-        return self.data.item()
+        return self._array().item()
 
     def __len__(self) -> int:
         return len(self.data)
@@ -261,6 +267,16 @@ class Parameter(Variable):
     """A Variable that a layer learns; `Module.parameters()` finds it."""
 
     __slots__ = ()
+
+
+def _no_array(data: Any) -> TypeError:
+    if isinstance(data, Variable):
+        return TypeError("Variable takes an ndarray, got a Variable; use it as it is, or its .data for a copy's value")
+    if isinstance(data, (str, bytes)):
+        return TypeError(f"Variable takes an ndarray of numbers, got {type(data).__name__}")
+    return TypeError(
+        f"Variable takes an ndarray, got {type(data).__name__}; write Variable(np.array({_short(data)})) instead"
+    )
 
 
 def _short(value: Any) -> str:
