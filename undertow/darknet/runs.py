@@ -94,8 +94,9 @@ def training(
     check_trainable(net.config, dialect)
     head = detection_head(net)
     if weights is not None:
-        for line in net.load_weights(weights, strict=strict).report:
-            watcher.note(line)
+        found = net.load_weights(weights, strict=strict)
+        layers = f"{len(found.loaded_layers)} of {len(found.wanted_layers)} layers"
+        watcher.note(f"loaded {os.fspath(weights)}: {layers}, {found.seen} images seen")
     if options.clear:
         net.seen = 0
     check_length(net)
