@@ -41,6 +41,8 @@ _LAZY: dict[str, str] = {
     "optimizers": "undertow.optimizers",
     "initializers": "undertow.layers.initializers",
     "draw": "undertow.inspect.draw",
+    "trace": "undertow.inspect.tracing",
+    "watch": "undertow.inspect.watch",
     "save": "undertow.layers.saving",
     "load": "undertow.layers.saving",
     "Module": "undertow.layers",

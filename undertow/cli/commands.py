@@ -45,7 +45,12 @@ def run(arguments: Sequence[str]) -> int:
         from undertow.cli.explain import EXPLAIN
 
         return call(EXPLAIN, rest)
-    remedy = nearest(first, ("darknet", "caffe", "demo", "explain", "help")) or "undertow help lists the commands"
+    if first == "trace":
+        from undertow.cli.trace import TRACE
+
+        return call(TRACE, rest)
+    known = ("darknet", "caffe", "demo", "explain", "trace", "help")
+    remedy = nearest(first, known) or "undertow help lists the commands"
     if first in ("detector", "detect"):
         remedy = f"undertow darknet {first} ..."
     raise UsageError(f"there is no command '{first}'", remedy=remedy)
@@ -106,6 +111,7 @@ def overview() -> str:
             "  undertow caffe ...                train, test, time, databases: the words and flags of Caffe's programs",
             "  undertow caffe help               all of its commands and flags",
             "  undertow explain NET              the way back of a cfg, a prototxt or module:function, with formulas",
+            "  undertow trace NET                one batch forward and back in numbers; where two runs part",
             "  undertow --version",
         ]
     )

@@ -1,0 +1,138 @@
+"""`undertow trace`: one batch forward and backward, in numbers for each layer; and where two runs part."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from undertow.cli.explain import shapes_of
+from undertow.cli.messages import say
+from undertow.cli.words import Command, Flag, UsageError, Words
+from undertow.core.modes import PRECISIONS, precision
+
+if TYPE_CHECKING:
+    from undertow.inspect.trace import Trace
+
+
+def trace(words: Words) -> int:
+    """trace NET.cfg | NET.prototxt | FILE.npz"""
+    from undertow.inspect.compare import TOLERANCE, compare
+    from undertow.inspect.report import (
+        COMPARED,
+        HEAD,
+        compared_heads,
+        comparison_lines,
+        comparison_rows,
+        head_lines,
+        mark_lines,
+        path_lines,
+        trace_lines,
+        trace_rows,
+        verdict_lines,
+    )  # fmt: skip
+    from undertow.inspect.trace_file import load_trace, save_trace
+
+    names = _dialects(words)
+    runs = [_traced(words, name) for name in names]
+    for note in dict.fromkeys(note for run in runs for note in run.notes):
+        say(note)
+    if words["out"]:
+        save_trace(runs[0], words["out"])
+        say(f"written: {words['out']}")
+    others = [*runs[1:], *([load_trace(words["compare"])] if words["compare"] else [])]
+    terminal = sys.stdout.isatty()
+    if not others:
+        if terminal:
+            _show(head_lines(runs[0]), HEAD, trace_rows(runs[0]), mark_lines(runs[0]))
+        else:
+            print("\n".join(trace_lines(runs[0])))
+    tolerance = TOLERANCE if words["tolerance"] is None else words["tolerance"]
+    for other in others:
+        found = compare(runs[0], other, tolerance)
+        if terminal:
+            below = [*verdict_lines(found), *path_lines(found)]
+            _show(compared_heads(found), COMPARED, comparison_rows(found), below)
+        else:
+            print("\n".join(comparison_lines(found)))
+    return 0
+
+
+def _dialects(words: Words) -> list[str | None]:
+    """The dialects to run, None for the net's own choice."""
+    text = words["dialects"] or words["dialect"]
+    if words["dialects"] and words["dialect"]:
+        raise UsageError("-dialect and -dialects are one flag: give one of them")
+    return [name.strip() for name in text.split(",") if name.strip()] if text else [None]
+
+
+def _traced(words: Words, dialect: str | None) -> Trace:
+    from undertow.caffe.dialect import DIALECTS as OF_CAFFE
+    from undertow.darknet.dialect import DIALECTS
+    from undertow.inspect.trace_file import load_trace
+
+    net = words["NET"]
+    if net.endswith(".npz"):
+        return load_trace(net)
+    known = OF_CAFFE if net.endswith(".prototxt") else DIALECTS
+    if dialect is not None and dialect not in known:
+        raise UsageError(f"there is no dialect '{dialect}' here", remedy=f"one of {', '.join(known)}")
+    with precision(words["precision"]):
+        found = _run(words, dialect)
+    if words["precision"] != "fast":
+        found.how += f", {words['precision']}"
+    return found
+
+
+def _run(words: Words, dialect: str | None) -> Trace:
+    from undertow.inspect.trace_nets import trace_caffe, trace_darknet
+
+    net = words["NET"]
+    common = {"batch": words["batch"], "dialect": dialect, "rate": words["rate"], "seed": words["seed"]}
+    if net.endswith(".prototxt"):
+        shapes = shapes_of(words["shape"])
+        return trace_caffe(net, words["weights"], data=words["data"], shape=shapes[0] if shapes else None, **common)
+    return trace_darknet(net, words["weights"], data=words["data"], truth=words["truth"], size=words["size"], **common)
+
+
+def _show(above: Sequence[str], head: Sequence[str], rows: Sequence[Sequence[str]], below: Sequence[str]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table()
+    for place, name in enumerate(head):
+        table.add_column(name, justify="left" if place < 2 else "right")
+    for row in rows:
+        marked = "bold" if head[-1] == "mark" and row[-1] else ""
+        table.add_row(*[Text(cell) for cell in row], style=marked)
+    console = Console()
+    for line in above:
+        console.print(Text(line))
+    console.print(table)
+    for line in below:
+        console.print(Text(line))
+
+
+TRACE = Command(
+    "trace",
+    ("NET",),
+    (
+        Flag("weights", "text", "parameters: a .weights file or a caffemodel", "FILE"),
+        Flag("data", "text", "a picture, a .data file, or an .npz (a random batch, and says so)", "FILE"),
+        Flag("truth", "text", "labels of the picture, or an .npy or .npz", "FILE"),
+        Flag("batch", "whole", "samples of a random batch or of a .data file (2)", "N", least=1),
+        Flag("size", "whole", "width and height of a cfg's input, instead of its own", "N", least=1),
+        Flag("shape", "text", "of a sample, in place of a prototxt's data layers", "CxHxW"),
+        Flag("dialect", "text", "whose arithmetic", "NAME"),
+        Flag("dialects", "text", "two or more: the first is compared with each of the others", "NAME,NAME"),
+        Flag("precision", "text", "which kernels: fast, precise or reference", "NAME", "fast", choices=PRECISIONS),
+        Flag("rate", "number", "learning rate behind update/weight (the cfg's; 0.01 for a prototxt)", "X"),
+        Flag("out", "text", "write the trace", "FILE.npz"),
+        Flag("compare", "text", "a trace written with -out: where the two part", "FILE.npz"),
+        Flag("tolerance", "number", "relative distance at which layers part (0.001)", "X", least=0),
+        Flag("seed", "whole", "of random weights and batch (0)", "N", 0, least=0),
+    ),
+    "one batch forward and backward, in numbers for each layer; marks what vanishes, explodes, is dead or not finite",
+    trace,
+)

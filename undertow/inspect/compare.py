@@ -1,0 +1,119 @@
+"""Where two traces part: the first layer on the way forward, the first on the way back, and by how much."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from undertow.errors import ShapeError
+from undertow.inspect.record import Array
+from undertow.inspect.trace import LayerTrace, Trace
+
+TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One layer in both runs. output, gradient, parameters: relative distances, nan where there is nothing to compare.
+
+    parameters: the largest distance of a parameter's gradient, and its name.
+    """
+
+    one: LayerTrace
+    other: LayerTrace
+    output: float
+    gradient: float
+    parameters: float
+    parameter: str
+
+
+@dataclass(frozen=True)
+class Path:
+    """A gradient that a layer sends to an earlier one besides the layer before it: its norm in both runs."""
+
+    layer: int
+    type: str
+    source: int
+    one: float
+    other: float
+
+    @property
+    def lost(self) -> bool:
+        """Whether one run loses all of it."""
+        return (self.one == 0) != (self.other == 0)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """layers: in forward order. forward, backward: the first that parts, on the way forward and back; None: nowhere.
+
+    same_batch: whether both runs saw the same batch. paths: see `Path`.
+    """
+
+    one: Trace
+    other: Trace
+    tolerance: float
+    same_batch: bool
+    layers: list[Difference]
+    forward: Difference | None
+    backward: Difference | None
+    paths: list[Path]
+
+
+def compare(one: Trace, other: Trace, tolerance: float = TOLERANCE) -> Comparison:
+    """Compare two traces layer by layer; layers are told by their order.
+
+    tolerance: relative distance beyond which they part. Raises ShapeError for traces of unlike networks.
+    """
+    if len(one.layers) != len(other.layers):
+        raise ShapeError(f"{one.source} has {len(one.layers)} layers, {other.source} {len(other.layers)}")
+    layers = []
+    for a, b in zip(one.layers, other.layers, strict=True):
+        if a.shape != b.shape:
+            raise ShapeError(f"the output of layer {a.name} has shape {a.shape} in one trace, {b.shape} in the other",
+                             remedy="trace both with the same batch and size")  # fmt: skip
+        parameters, name = _of_parameters(a, b)
+        layers.append(Difference(a, b, _of(a, b, "output"), _of(a, b, "gradient"), parameters, name))
+    forward = next((layer for layer in layers if layer.output > tolerance), None)
+    back = (layer for layer in reversed(layers) if max_of(layer.gradient, layer.parameters) > tolerance)
+    paths = [
+        Path(a.index, a.type, source, a.sent[source], b.sent[source])
+        for a, b in zip(one.layers, other.layers, strict=True)
+        for source in a.sent
+        if source in b.sent
+    ]
+    same = distance(one.input_sample, other.input_sample) == 0
+    return Comparison(one, other, tolerance, same, layers, forward, next(back, None), paths)
+
+
+def distance(a: Array | None, b: Array | None) -> float:
+    """|a - b| over the larger of |a| and |b|: 0 when equal, 1 when one is 0, inf where only one is finite.
+
+    None stands for an array that is not there: nan when neither is.
+    """
+    if a is None or b is None:
+        return math.nan if a is b else math.inf
+    if a.shape != b.shape:
+        return math.inf
+    finite = np.isfinite(a)
+    if not np.array_equal(finite, np.isfinite(b)):
+        return math.inf
+    x, y = a[finite].astype(np.float64), b[finite].astype(np.float64)
+    largest = max(float(np.linalg.norm(x)), float(np.linalg.norm(y)))
+    return float(np.linalg.norm(x - y)) / largest if largest else 0.0
+
+
+def max_of(*values: float) -> float:
+    """The largest, nan left out; 0 when all are."""
+    return max((value for value in values if not math.isnan(value)), default=0.0)
+
+
+def _of(a: LayerTrace, b: LayerTrace, kind: str) -> float:
+    return distance(a.samples.get(kind), b.samples.get(kind))
+
+
+def _of_parameters(a: LayerTrace, b: LayerTrace) -> tuple[float, str]:
+    found = [(_of(a, b, f"gradient of {name}"), name) for name in a.parameters if name in b.parameters]
+    return max(((d, name) for d, name in found if not math.isnan(d)), default=(math.nan, ""))

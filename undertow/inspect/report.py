@@ -1,0 +1,165 @@
+"""Traces and comparisons as lines of text."""
+
+from __future__ import annotations
+
+import math
+
+from undertow.inspect.compare import Comparison, Difference, Path
+from undertow.inspect.text import columns, number_text, share_text
+from undertow.inspect.trace import LayerTrace, Trace
+
+HEAD = (
+    "layer", "type", "mean", "deviation", "min", "max", "zeros", "saturated", "|output|", "|gradient|", "|parameters|",
+    "|their gradient|", "update/weight", "mark",
+)  # fmt: skip
+COMPARED = ("layer", "type", "|output|", "|output|", "apart", "|gradient|", "|gradient|", "apart", "weights apart")
+
+
+def trace_rows(found: Trace) -> list[tuple[str, ...]]:
+    """The cells of the table, one row a layer in forward order."""
+    marks: dict[int, list[str]] = {}
+    for mark in found.marks:
+        if mark.kind not in marks.setdefault(mark.layer, []):
+            marks[mark.layer].append(mark.kind)
+    return [_row(layer, ", ".join(marks.get(layer.index, ()))) for layer in found.layers]
+
+
+def _row(layer: LayerTrace, marks: str) -> tuple[str, ...]:
+    out = layer.output
+    parameters = list(layer.parameters.values())
+    weights = _together([p.norm for p in parameters])
+    slopes = _together([p.gradient for p in parameters if not math.isnan(p.gradient)])
+    numbers = (out.mean, out.deviation, out.minimum, out.maximum)
+    return (
+        layer.name,
+        layer.type,
+        *map(number_text, numbers),
+        share_text(out.zeros),
+        share_text(out.saturated),
+        *map(number_text, (out.norm, layer.gradient.norm, weights, slopes, layer.update)),
+        marks,
+    )
+
+
+def _together(norms: list[float]) -> float:
+    """The norm of all of them side by side."""
+    return math.hypot(*norms) if norms else math.nan
+
+
+def head_lines(found: Trace) -> list[str]:
+    """Two lines about a trace as a whole."""
+    how = f", {found.how}" if found.how else ""
+    return [f"{found.source}{how}: {found.about}", f"loss {found.loss:.6g}, rate {found.rate:g} behind update/weight"]
+
+
+def trace_lines(found: Trace) -> list[str]:
+    """The whole trace as text."""
+    return [*head_lines(found), "", *columns(HEAD, trace_rows(found)), "", *mark_lines(found)]
+
+
+def mark_lines(found: Trace) -> list[str]:
+    """What is wrong, and where it begins."""
+    lines = []
+    for mark in found.marks:
+        kind = found.layers[mark.layer].type
+        more = f"; {mark.reach} layers in all" if mark.reach > 1 else ""
+        lines.append(f"{mark.kind}, beginning at layer {mark.name} ({kind}): {mark.text}{more}")
+    return lines or ["nothing vanishes, explodes or is dead; all values are finite"]
+
+
+def comparison_rows(found: Comparison) -> list[tuple[str, ...]]:
+    """The cells of the table of a comparison."""
+    rows: list[tuple[str, ...]] = []
+    for layer in found.layers:
+        a, b = layer.one, layer.other
+        rows.append(
+            (
+                a.name,
+                a.type,
+                number_text(a.output.norm),
+                number_text(b.output.norm),
+                apart_text(layer.output),
+                number_text(a.gradient.norm),
+                number_text(b.gradient.norm),
+                apart_text(layer.gradient),
+                apart_text(layer.parameters),
+            )
+        )
+    return rows
+
+
+def apart_text(value: float) -> str:
+    """A relative distance."""
+    if math.isnan(value):
+        return "-"
+    return "0" if value == 0 else "other" if math.isinf(value) else f"{value:.1e}"
+
+
+def comparison_lines(found: Comparison) -> list[str]:
+    """The whole comparison as text."""
+    return [
+        *compared_heads(found), "", *columns(COMPARED, comparison_rows(found)), "", *verdict_lines(found),
+        *path_lines(found),
+    ]  # fmt: skip
+
+
+def compared_heads(found: Comparison) -> list[str]:
+    """What is compared; first and second columns follow this order."""
+    lines = []
+    for name, trace in (("first ", found.one), ("second", found.other)):
+        how = f", {trace.how}" if trace.how else ""
+        lines.append(f"{name}  {trace.source}{how}: {trace.about}; loss {trace.loss:.6g}")
+    if not found.same_batch:
+        lines.append("the two runs saw different batches: differences below begin there")
+    return lines
+
+
+def verdict_lines(found: Comparison) -> list[str]:
+    """The first layers that part, and by how much."""
+    limit = f"{found.tolerance:g}"
+    lines = []
+    if found.forward is None:
+        lines.append(f"forward: no layer's output parts by more than {limit}")
+    else:
+        layer = found.forward
+        lines.append(f"forward: layer {_name(layer)} is the first to part by more than {limit}: {_by(layer.output)}")
+    if found.backward is None:
+        lines.append(f"backward: no gradient parts by more than {limit}")
+        return lines
+    layer = found.backward
+    text = f"backward: layer {_name(layer)} is the first on the way back to part by more than {limit}: "
+    if layer.gradient > found.tolerance:
+        lines.append(f"{text}the gradient of its output, {_by(layer.gradient)}")
+    else:
+        lines.append(f"{text}the gradient of its {layer.parameter}, {_by(layer.parameters)}")
+    return lines
+
+
+def _name(layer: Difference) -> str:
+    return f"{layer.one.name} ({layer.one.type})"
+
+
+def _by(value: float) -> str:
+    return "one side is not finite or not there" if math.isinf(value) else f"by {100 * value:.3g}% of its norm"
+
+
+def path_lines(found: Comparison) -> list[str]:
+    """Gradients of shortcuts and routes to earlier layers that one of the runs loses."""
+    lost = [path for path in found.paths if path.lost]
+    if not lost:
+        return []
+    one, other = found.one.how or "first", found.other.how or "second"
+    rows = [(str(p.layer), p.type, str(p.source), number_text(p.one), number_text(p.other)) for p in lost]
+    return [
+        "",
+        f"gradients sent past layers, and lost in one of the runs: {_counted(found.paths)}",
+        *columns(("from layer", "type", "to layer", one, other), rows),
+    ]
+
+
+def _counted(paths: list[Path]) -> str:
+    parts = []
+    for kind in dict.fromkeys(path.type for path in paths):
+        of_kind = [path for path in paths if path.type == kind]
+        parts.append(f"{sum(path.lost for path in of_kind)} of {len(of_kind)} of {kind} layers")
+    return ", ".join(parts)

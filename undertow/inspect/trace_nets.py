@@ -1,0 +1,147 @@
+"""Traces of Darknet networks and Caffe nets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from undertow.caffe.net import Net
+from undertow.core.function import Function
+from undertow.core.hooks import Arrays, FunctionHook, MaybeArrays
+from undertow.darknet.dialect import dialect_named
+from undertow.darknet.network import Network
+from undertow.inspect.batches import Batch, darknet_batch
+from undertow.inspect.caffe_run import SOURCES, fill_inputs, open_net, run_caffe
+from undertow.inspect.darknet_run import PATHS, DarknetRun, open_network, run_darknet, walk_darknet
+from undertow.inspect.record import Call
+from undertow.inspect.statistics import statistics_of
+from undertow.inspect.trace import LayerTrace, Trace
+
+PathLike = str | os.PathLike[str]
+CAFFE_RATE = 0.01
+# Layers whose output is another layer's, in another form.
+HANDED_ON = ("route", "reorg", "upsample", "dropout", "Split", "Flatten", "Reshape", "Concat", "Dropout", "Silence")
+
+
+def trace_darknet(
+    cfg: PathLike,
+    weights: PathLike | None = None,
+    *,
+    data: PathLike | None = None,
+    truth: PathLike | None = None,
+    batch: int | None = None,
+    size: int | None = None,
+    dialect: str | None = None,
+    rate: float | None = None,
+    seed: int = 0,
+) -> Trace:
+    """One batch through the network of a cfg; see `darknet_batch` for data and truth.
+
+    batch: samples of a random batch (2). rate: behind the update ratios, the cfg's learning_rate unless given.
+    """
+    net = open_network(cfg, weights, dialect=dialect_named(dialect) if dialect else None, size=size, seed=seed)
+    return trace_network(net, darknet_batch(net, data, truth, count=batch or 2, seed=seed), rate=rate, seed=seed)
+
+
+def trace_network(net: Network, batch: Batch, *, rate: float | None = None, seed: int = 0) -> Trace:
+    """The same for a network that is there; parameters stay as they are."""
+    step = net.options.learning_rate if rate is None else rate
+    found = Trace(net.config.file, net.dialect.name, batch.about, step)
+    found.see_input({"images": batch.images})
+    run = run_darknet(net, batch, seed)
+    found.notes += run.notes
+    sending = _Sending(run)
+    with sending:
+        walk_darknet(run)
+    found.loss = float(run.loss.data)
+    # Losses are sums over the batch; an update divides by the number of samples.
+    per_sample = step / len(batch.images)
+    for layer in net.layers:
+        seen = LayerTrace(layer.index, str(layer.index), layer.type, activation=layer.activation)
+        seen.computes = layer.type not in HANDED_ON
+        seen.see_output(layer.output)
+        seen.see_gradient(layer.output_variable.grad)
+        for name, parameter in layer.parameters.items():
+            seen.see_parameter(name, parameter.data, parameter.grad, per_sample)
+        seen.sent = sending.sent.get(layer.index, {})
+        found.layers.append(seen)
+    net.release()
+    return found
+
+
+class _Sending(FunctionHook):
+    """Sees the gradients that shortcuts and routes send to earlier layers."""
+
+    def __init__(self, run: DarknetRun) -> None:
+        self.sent: dict[int, dict[int, float]] = {}
+        self._places: dict[int, list[tuple[int, int, int]]] = {}
+        for record in run.layers:
+            if record.type in PATHS and record.calls:
+                self._expect(run.net, record.index, record.calls)
+
+    def _expect(self, net: Network, index: int, calls: Sequence[Call]) -> None:
+        sources = net.layers[index].shape.sources
+        outputs = {id(net.layers[source]._output): source for source in sources}
+        by_data = {id(net.layers[source].output): source for source in sources}
+        self.sent[index] = dict.fromkeys(sources, 0.0)
+        for call in calls:
+            for place, x in enumerate(call.operands):
+                source = outputs.get(id(x), by_data.get(id(x.data)))
+                if source is not None and call.wanted[place]:
+                    self._places.setdefault(id(call.function), []).append((index, source, place))
+
+    def after_backward(self, function: Function, output_grads: Arrays, input_grads: MaybeArrays) -> None:
+        for index, source, place in self._places.get(id(function), ()):
+            gradient = input_grads[place]
+            if gradient is not None:
+                self.sent[index][source] = statistics_of(gradient).norm
+
+
+def trace_caffe(
+    prototxt: PathLike,
+    weights: PathLike | None = None,
+    *,
+    data: PathLike | None = None,
+    shape: Sequence[int] | None = None,
+    batch: int | None = None,
+    dialect: str | None = None,
+    phase: str | None = None,
+    rate: float | None = None,
+    seed: int = 0,
+) -> Trace:
+    """One batch through a Caffe net. data: an .npz with arrays for its inputs; see `open_net` for the others."""
+    net, has_loss = open_net(
+        prototxt, weights, dialect=dialect or "exact", phase=phase, shape=shape, batch=batch or 2, seed=seed
+    )
+    about = fill_inputs(net, data, seed)
+    step = CAFFE_RATE if rate is None else rate
+    found = Trace(os.fspath(prototxt), net.dialect.name, about, step)
+    found.layers = [LayerTrace(i, layer.name, layer.type, activation=layer.type) for i, layer in enumerate(net.layers)]
+
+    def forward(index: int) -> None:
+        found.layers[index].see_output(net.tops(index)[0].data)
+
+    def backward(index: int) -> None:
+        if net.layers[index].need_backward and net.tops(index) and net.layers[index].type not in SOURCES:
+            found.layers[index].see_gradient(net.tops(index)[0].diff)
+
+    run = run_caffe(
+        net, about, has_loss, after_forward=lambda i: forward(i) if net.tops(i) else None, before_backward=backward,
+        seed=seed,
+    )  # fmt: skip
+    found.notes += run.notes
+    found.loss = run.loss
+    found.see_input({name: net.blobs[name].data for name in _data_blobs(net)})
+    for record, seen in zip(run.layers, found.layers, strict=True):
+        seen.computes = seen.type not in HANDED_ON and seen.type not in SOURCES
+        layer = net.layers[record.index]
+        for number, (name, blob) in enumerate(zip(record.parameters, layer.blobs, strict=True)):
+            wanted = layer.need_backward and layer.param_propagate_down[number]
+            seen.see_parameter(name, blob.data, blob.diff if wanted else None, step)
+    return found
+
+
+def _data_blobs(net: Net) -> list[str]:
+    """Names of the blobs that data layers make."""
+    pairs = zip(net.layers, net.top_ids, strict=True)
+    return [net.blob_names[i] for layer, ids in pairs if layer.type in SOURCES for i in ids]

@@ -1,0 +1,123 @@
+"""Watching a training: norms of parameters, gradients and updates now and then, at little cost.
+
+seen = ut.watch(model, every=50)
+for images, labels in batches:
+    with seen:
+        loss = model_loss(images, labels)
+        loss.backward()
+        optimizer.update()
+    model.clear_grads()                # outside of the block: inside, the gradients would be gone
+seen.iterations, seen.table("update")  # (n,), (n, parameters)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import Any, Literal
+
+import numpy as np
+
+from undertow.core.variable import Parameter
+from undertow.errors import UndertowError
+from undertow.inspect.record import Array
+from undertow.inspect.statistics import Statistics, statistics_of
+from undertow.inspect.trace import Trace
+from undertow.inspect.tracing import trace
+
+Field = Literal["weight", "gradient", "update", "bad"]
+FIELDS: tuple[Field, ...] = ("weight", "gradient", "update", "bad")
+
+
+class watch:
+    """Context manager for one iteration of training; every N-th of them is recorded.
+
+    model: a Module, a Darknet Network, a Caffe Net, or Parameters. every: how often. activations: record the
+    statistics of every operation too, as `ut.trace` does; a planned step runs unplanned in those iterations.
+
+    names: of the parameters. iterations: which were recorded. Without activations no hook is entered and nothing is
+    written: the run's numbers are the same as unwatched.
+    """
+
+    def __init__(self, model: Any, *, every: int = 10, activations: bool = False) -> None:
+        if every < 1:
+            raise ValueError(f"every is a number of iterations, at least 1, got {every}")
+        self._parameters = dict(_parameters_of(model))
+        if not self._parameters:
+            raise UndertowError("there is nothing to watch: the model has no parameters with values")
+        self.names = tuple(self._parameters)
+        self.every = every
+        self.iteration = 0
+        self.iterations: list[int] = []
+        self.traces: list[Trace] = []
+        self._rows: list[Array] = []
+        self._before: dict[str, Array] = {}
+        self._activations = activations
+        self._hook: trace | None = None
+
+    def __enter__(self) -> watch:
+        if self.iteration % self.every == 0:
+            self._before = {name: _data(p).copy() for name, p in self._parameters.items()}
+            if self._activations:
+                self._hook = trace()
+                self.traces.append(self._hook.__enter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._hook is not None:
+            self._hook.__exit__(kind, error, trace)
+            self._hook = None
+        if self._before and kind is None:
+            self._rows.append(self._row())
+            self.iterations.append(self.iteration)
+        self._before = {}
+        self.iteration += 1
+
+    def _row(self) -> Array:
+        """(parameters, fields) of this iteration."""
+        row = np.full((len(self.names), len(FIELDS)), math.nan)
+        for place, (name, parameter) in zip(row, self._parameters.items(), strict=True):
+            before, after = self._before[name], _data(parameter)
+            weights = statistics_of(before)
+            step = float(np.linalg.norm((after - before).reshape(-1)))
+            gradient = _gradient(parameter)
+            slope: Statistics | None = None if gradient is None else statistics_of(gradient)
+            bad = statistics_of(after).bad + (slope.bad if slope is not None else 0)
+            place[:] = (
+                weights.norm,
+                math.nan if slope is None else slope.norm,
+                step / weights.norm if weights.norm > 0 else math.nan,
+                bad,
+            )
+        return row
+
+    def table(self, field: Field) -> Array:
+        """(iterations, parameters): "weight" and "gradient" norms, "update" (norm of the change over that of the
+        weights before), "bad" (values that are not finite).
+        """
+        index = FIELDS.index(field)
+        return np.array([row[:, index] for row in self._rows]).reshape(len(self._rows), len(self.names))
+
+
+def _parameters_of(model: Any) -> Iterator[tuple[str, Any]]:
+    if hasattr(model, "named_parameters"):
+        yield from ((name, p) for name, p in model.named_parameters() if p.data is not None)
+    elif hasattr(model, "learnable_params"):
+        for name, blobs in model.params.items():
+            yield from ((f"{name}.{number}", blob) for number, blob in enumerate(blobs))
+    else:
+        found: Iterable[Parameter] = model.parameters() if hasattr(model, "parameters") else model
+        yield from ((p.name or f"parameter {number}", p) for number, p in enumerate(found))
+
+
+def _data(parameter: Any) -> Array:
+    array: Array = parameter.data
+    return array
+
+
+def _gradient(parameter: Any) -> Array | None:
+    gradient: Array | None = parameter.grad if isinstance(parameter, Parameter) else parameter.diff
+    return gradient
