@@ -169,7 +169,10 @@ def format_value(value: Any) -> str:
         return ",".join(format_value(item) for item in value)
     text = repr(value) if isinstance(value, float) else str(value)
     if not text.strip() or "\n" in text or "\r" in text:
-        raise FormatError(f"{text!a} cannot be written as a value of a cfg")
+        raise FormatError(
+            f"{text!a} cannot be written as a value of a cfg",
+            remedy="give a value of printable characters without # and ;",
+        )
     return text
 
 

@@ -153,7 +153,11 @@ def _read_state(file: Path) -> dict[str, Array]:
     missing = sorted(expected - state.keys())
     if missing or int(state["version"]) != VERSION:
         reason = f"'{missing[0]}' is missing" if missing else f"version {int(state['version'])} of this kind of file"
-        raise FormatError(f"this is no state of a training that can be read here: {reason}", file=file)
+        raise FormatError(
+            f"this is no state of a training that can be read here: {reason}",
+            file=file,
+            remedy="go on without it: the weights alone are enough to continue",
+        )
     return state
 
 

@@ -115,7 +115,9 @@ class TrainingSet:
                 raise
             if none_left:
                 raise FormatError(
-                    f"none of the {len(self.paths)} pictures can be read; the last one: {problem}", file=self.file
+                    f"none of the {len(self.paths)} pictures can be read; the last one: {path}: {problem.reason}",
+                    file=self.file,
+                    remedy="check the list and the files it names",
                 ) from problem
             return None
 

@@ -255,8 +255,16 @@ def read_class_map(path: str, classes: int) -> Array:
         lines = Path(path).read_text(encoding="utf-8").split()
         numbers = np.array([int(word) for word in lines])
     except (OSError, ValueError) as error:
-        raise FormatError(f"the class map cannot be read: {error}", file=path) from error
+        raise FormatError(
+            f"the class map cannot be read: {error}",
+            file=path,
+            remedy="write one whole number on each line, and check map= in the cfg",
+        ) from error
     wrong = numbers[(numbers < 0) | (numbers >= classes)]
     if len(wrong):
-        raise FormatError(f"class {wrong[0]} in the class map, the yolo layer knows {classes}", file=path)
+        raise FormatError(
+            f"class {wrong[0]} in the class map, the yolo layer knows {classes}",
+            file=path,
+            remedy="correct the map, or classes in [yolo]",
+        )
     return numbers

@@ -97,7 +97,12 @@ def section_type(section: Section) -> SectionType:
         raise _unknown_section(section)
     if kind.fork and section.original:
         reason = f"section [{section.name}] is one of AlexeyAB's fork, the 2018 program does not know it"
-        raise FormatError(reason, file=section.file, line=section.line)
+        raise FormatError(
+            reason,
+            file=section.file,
+            line=section.line,
+            remedy="ask for no dialect, or for alexeyab",
+        )
     return kind
 
 
@@ -244,7 +249,8 @@ def _problem_error(section: Section, problem: Problem) -> FormatError:
 def _unknown_section(section: Section) -> FormatError:
     if section.name in fork_keys.SECTIONS:
         reason = f"section [{section.name}] of AlexeyAB's fork is not supported yet"
-        return FormatError(reason, file=section.file, line=section.line)
+        remedy = "use another net: the README tells what is not there yet"
+        return FormatError(reason, file=section.file, line=section.line, remedy=remedy)
     near = get_close_matches(section.name[:64].lower(), tuple(SECTIONS), n=1, cutoff=0.6)
     remedy = f"did you mean [{near[0]}]?" if near else f"known are {', '.join(kind.name for kind in _ALL)}"
     return FormatError(f"unknown section [{show(section.name)}]", file=section.file, line=section.line, remedy=remedy)

@@ -73,7 +73,9 @@ def find_in_pictures(
 
 def _tell(unreadable: list[str], count: int) -> None:
     if unreadable and len(unreadable) == count:
-        raise FormatError(f"none of the {count} pictures can be read", file=unreadable[0])
+        raise FormatError(
+            f"none of the {count} pictures can be read", file=unreadable[0], remedy="check the list and its files"
+        )
     if unreadable:
         message = f"{len(unreadable)} pictures cannot be read and do not count, the first is {unreadable[0]}"
         warnings.warn(UndertowWarning(message), stacklevel=3)

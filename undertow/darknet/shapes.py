@@ -91,7 +91,12 @@ def infer_shapes(config: Config, *, fork: bool | None = None) -> NetworkShapes:
     """
     net = read_net_options(config)
     if not config.layers:
-        raise FormatError("the network has no layers", file=config.file, line=config.net.line)
+        raise FormatError(
+            "the network has no layers",
+            file=config.file,
+            line=config.net.line,
+            remedy="add layers after [net], or check that the file is complete",
+        )
     of_fork = not config.original and fork_sign(config) is not None if fork is None else fork
     build = ShapeBuilder(config, net, of_fork)
     for section in config.layers:

@@ -29,7 +29,11 @@ def read_text(path: str | os.PathLike[str], largest: int = LARGEST_TEXT) -> str:
     with telling_system_errors(name, "read"), open(path, "rb") as stream:
         data = _read_bounded(stream, largest)
     if len(data) > largest:
-        raise FormatError(f"more than {largest:,} bytes, too large for a text file of Darknet", file=name)
+        raise FormatError(
+            f"more than {largest:,} bytes, too large for a text file of Darknet",
+            file=name,
+            remedy="check which file it is",
+        )
     return decode(data, name)
 
 
@@ -37,7 +41,9 @@ def read_text(path: str | os.PathLike[str], largest: int = LARGEST_TEXT) -> str:
 def telling_system_errors(file: str, action: str) -> Iterator[None]:
     """Turn what the system says while a file is read or written into a FormatError that names it."""
     if "\0" in file:
-        raise FormatError(f"cannot be {action}: a file name cannot hold a zero byte", file=show(file))
+        raise FormatError(
+            f"cannot be {action}: a file name cannot hold a zero byte", file=show(file), remedy="check the path"
+        )
     try:
         yield
     except OSError as problem:
@@ -64,7 +70,9 @@ def decode(data: bytes, file: str) -> str:
     zero = data.find(b"\0")
     if zero >= 0:
         line = data.count(b"\n", 0, zero) + 1
-        raise FormatError("a zero byte: this is not a text file", file=file, line=line, offset=zero)
+        raise FormatError(
+            "a zero byte: this is not a text file", file=file, line=line, offset=zero, remedy="check which file it is"
+        )
     return data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
 
 

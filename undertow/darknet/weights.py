@@ -241,7 +241,12 @@ class _Reader:
         if layout.header.seen > _IMPROBABLE_SEEN:
             self._tell(f"the counter of images seen is {layout.header.seen}, which cannot be right", offset=12)
         if size == layout.header.size and layout.pieces:
-            raise FormatError("the file ends after its header, it holds no parameters", file=self.name, offset=size)
+            raise FormatError(
+                "the file ends after its header, it holds no parameters",
+                file=self.name,
+                offset=size,
+                remedy="fetch or save the weights again",
+            )
         if size > layout.end:
             if complete:
                 self._tell(
@@ -282,7 +287,11 @@ class _Reader:
         values = np.empty(count, dtype="<f4")
         if stream.readinto(values.data.cast("B")) < values.nbytes:
             raise FormatError(
-                "the file became shorter while it was read", file=self.name, offset=offset, layer=piece.spec.layer
+                "the file became shorter while it was read",
+                file=self.name,
+                offset=offset,
+                layer=piece.spec.layer,
+                remedy="load it when nobody writes to it",
             )
         return values.astype(np.float32, copy=False)
 
@@ -332,5 +341,5 @@ def _unusual(values: Array, name: str) -> str:
 def _file_size(stream: BufferedReader, name: str) -> int:
     status = os.fstat(stream.fileno())
     if not stat.S_ISREG(status.st_mode):
-        raise FormatError("not a regular file", file=name)
+        raise FormatError("not a regular file", file=name, remedy="give the path of a file")
     return status.st_size

@@ -38,7 +38,10 @@ class WeightsHeader:
     def pack(self) -> bytes:
         """The header as bytes, with the counter in `size - 12` of them. Raises FormatError where it has no room."""
         if not 0 <= self.seen < 256 ** (self.size - _VERSION_BYTES):
-            raise FormatError(f"a counter of {self.seen} images does not fit into a weights file")
+            raise FormatError(
+                f"a counter of {self.seen} images does not fit into a weights file",
+                remedy="set net.seen to a smaller number",
+            )
         code = "<3iQ" if self.size == LONG_HEADER else "<3iI"
         return struct.pack(code, self.major, self.minor, self.revision, self.seen)
 
@@ -69,7 +72,9 @@ def parse_headers(start: bytes, file: str, file_size: int) -> list[WeightsHeader
         raise FormatError(reason, file=file, offset=0, remedy="check which file it is")
     sizes = [size for size in header_sizes(major, minor) if len(start) >= size]
     if not sizes:
-        raise FormatError(f"the header is cut off: {file_size} bytes", file=file, offset=file_size)
+        raise FormatError(
+            f"the header is cut off: {file_size} bytes", file=file, offset=file_size, remedy="fetch the file again"
+        )
     headers = []
     for size in sizes:
         (seen,) = struct.unpack_from("<Q" if size == LONG_HEADER else "<I", start, _VERSION_BYTES)

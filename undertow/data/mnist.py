@@ -37,31 +37,48 @@ def read_idx(path: str | os.PathLike[str], strict: bool = False) -> np.ndarray:
             with gzip.open(stream) as unzipped:
                 return _read(unzipped, path, length * DEFLATE_LIMIT, strict)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise FormatError(f"damaged gzip data: {error}", file=path) from error
+            raise FormatError(f"damaged gzip data: {error}", file=path, remedy="fetch the file again") from error
 
 
 def _read(stream: IO[bytes] | Any, path: str | os.PathLike[str], most: int, strict: bool) -> np.ndarray:
     magic = stream.read(4)
     if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in IDX_TYPES or not magic[3]:
-        raise FormatError(f"not an idx file: its first bytes are {magic.hex(' ') or 'missing'}", file=path, offset=0)
+        raise FormatError(
+            f"not an idx file: its first bytes are {magic.hex(' ') or 'missing'}",
+            file=path,
+            offset=0,
+            remedy="check which file it is",
+        )
     dims, dtype = magic[3], np.dtype(IDX_TYPES[magic[2]])
     sizes = stream.read(4 * dims)
     if len(sizes) < 4 * dims:
-        raise FormatError(f"the file ends inside its {dims} sizes", file=path, offset=4 + len(sizes))
+        raise FormatError(
+            f"the file ends inside its {dims} sizes", file=path, offset=4 + len(sizes), remedy="fetch the file again"
+        )
     shape = struct.unpack(f">{dims}I", sizes)
     needed = math.prod(shape) * dtype.itemsize
     start = 4 + 4 * dims
     by = "x".join(map(str, shape))
     if needed > most:
-        raise FormatError(f"{by} values take {needed} bytes, more than this file can hold", file=path, offset=4)
+        raise FormatError(
+            f"{by} values take {needed} bytes, more than this file can hold",
+            file=path,
+            offset=4,
+            remedy="fetch the file again",
+        )
     content = stream.read(needed)
     if len(content) < needed:
         end = start + len(content)
-        raise FormatError(f"{by} values take {needed} bytes, the file has {len(content)}", file=path, offset=end)
+        raise FormatError(
+            f"{by} values take {needed} bytes, the file has {len(content)}",
+            file=path,
+            offset=end,
+            remedy="fetch the file again",
+        )
     if stream.read(1):
         message = f"there are more bytes than the {by} values need"
         if strict:
-            raise FormatError(message, file=path, offset=start + needed)
+            raise FormatError(message, file=path, offset=start + needed, remedy="fetch the file again")
         warnings.warn(f"{os.fspath(path)}: {message}; they are ignored", UndertowWarning, stacklevel=4)
     return np.frombuffer(content, dtype).reshape(shape).astype(dtype.newbyteorder("="))
 
@@ -78,9 +95,17 @@ def mnist(folder: str | os.PathLike[str], train: bool = True, strict: bool = Fal
     images_path, labels_path = _find(folder, part, "images", 3), _find(folder, part, "labels", 1)
     images, labels = read_idx(images_path, strict), read_idx(labels_path, strict)
     if images.ndim != 3 or images.shape[1:] != (28, 28) or images.dtype != np.uint8:
-        raise FormatError(f"holds {images.shape} values of {images.dtype}, not images of 28x28 bytes", file=images_path)
+        raise FormatError(
+            f"holds {images.shape} values of {images.dtype}, not images of 28x28 bytes",
+            file=images_path,
+            remedy="give MNIST's files, or read others with read_idx",
+        )
     if labels.shape != (len(images),) or labels.dtype != np.uint8 or (len(labels) and labels.max() > 9):
-        raise FormatError(f"does not hold one digit for each of the {len(images)} images", file=labels_path)
+        raise FormatError(
+            f"does not hold one digit for each of the {len(images)} images",
+            file=labels_path,
+            remedy="take images and labels from the same set",
+        )
     return ArrayDataset(images[:, None].astype(np.float32) / np.float32(255), labels.astype(np.int64))
 
 
@@ -89,4 +114,8 @@ def _find(folder: str | os.PathLike[str], part: str, kind: str, dims: int) -> Pa
     for name in names:
         if (Path(folder) / name).is_file():
             return Path(folder) / name
-    raise FormatError(f"this folder has no {names[0]} and no {names[1]}", file=folder)
+    raise FormatError(
+        f"this folder has no {names[0]} and no {names[1]}",
+        file=folder,
+        remedy="put the four files of MNIST there, gzipped or not",
+    )

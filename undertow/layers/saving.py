@@ -136,7 +136,9 @@ def _read_npz(path: PathLike) -> Arrays:
             for info in archive.infolist():
                 name = info.filename.removesuffix(".npy")
                 if name in arrays:
-                    raise FormatError(f"two arrays are called '{name}'", file=path)
+                    raise FormatError(
+                        f"two arrays are called '{name}'", file=path, remedy="save it again with ut.save or numpy.savez"
+                    )
                 arrays[name] = _read_member(path, archive, info, length)
     except FormatError:
         raise
@@ -144,25 +146,49 @@ def _read_npz(path: PathLike) -> Arrays:
         # zipfile was written for whole archives: on broken ones it raises whatever it stumbles over.
         if isinstance(error, OSError) and error.errno != errno.EINVAL:
             raise
-        raise FormatError(f"not a readable npz file: {error or type(error).__name__}", file=path) from error
+        raise FormatError(
+            f"not a readable npz file: {error or type(error).__name__}",
+            file=path,
+            remedy="the file is damaged or no npz: save or fetch it again",
+        ) from error
     return arrays
 
 
 def _read_member(path: PathLike, archive: zipfile.ZipFile, info: zipfile.ZipInfo, length: int) -> np.ndarray:
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise FormatError(f"'{info.filename}' is compressed in a way that NumPy does not use", file=path)
+        raise FormatError(
+            f"'{info.filename}' is compressed in a way that NumPy does not use",
+            file=path,
+            remedy="save it again with ut.save or numpy.savez",
+        )
     if info.file_size > DEFLATE_LIMIT * min(info.compress_size, length):
-        raise FormatError(f"'{info.filename}' claims {info.file_size} bytes, more than this file can hold", file=path)
+        raise FormatError(
+            f"'{info.filename}' claims {info.file_size} bytes, more than this file can hold",
+            file=path,
+            remedy="the file is damaged: save or fetch it again",
+        )
     with archive.open(info) as member:
         version = npy.read_magic(member)
         if version not in _HEADERS:
-            raise FormatError(f"'{info.filename}' has version {version} of the array format", file=path)
+            raise FormatError(
+                f"'{info.filename}' has version {version} of the array format",
+                file=path,
+                remedy="save it again with ut.save or numpy.savez",
+            )
         shape, fortran, dtype = _HEADERS[version](member)
         if dtype.kind not in KINDS:
-            raise FormatError(f"'{info.filename}' holds {dtype}, not numbers; it is not read", file=path)
+            raise FormatError(
+                f"'{info.filename}' holds {dtype}, not numbers; it is not read",
+                file=path,
+                remedy="save it as an array of numbers",
+            )
         content = member.read()
     if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(content):
-        raise FormatError(f"'{info.filename}' of shape {shape} and type {dtype} has {len(content)} bytes", file=path)
+        raise FormatError(
+            f"'{info.filename}' of shape {shape} and type {dtype} has {len(content)} bytes",
+            file=path,
+            remedy="the file is damaged: save or fetch it again",
+        )
     array = np.frombuffer(content, dtype).reshape(shape, order="F" if fortran else "C")
     return array.astype(dtype.newbyteorder("="), order="C")
 
@@ -194,7 +220,11 @@ def _read_safetensors(path: PathLike) -> Arrays:
     try:
         return dict(package.numpy.load_file(os.fspath(path)))
     except (package.SafetensorError, KeyError) as error:
-        raise FormatError(f"not a readable safetensors file: {error}", file=path) from error
+        raise FormatError(
+            f"not a readable safetensors file: {error}",
+            file=path,
+            remedy="the file is damaged or no safetensors: save or fetch it again",
+        ) from error
 
 
 _FORMATS: dict[str, tuple[Callable[[PathLike, Arrays], None], Callable[[PathLike], Arrays]]] = {
