@@ -177,7 +177,8 @@ def _training_set(source: DataFile, net: Network, head: BoxHead, options: TrainO
     try:
         augmentation = DetectionOptions(head.given.jitter, colours, given.flip and options.mirror)
     except ValueError as problem:
-        raise FormatError(str(problem), file=net.config.file, line=head.shape.line) from problem
+        remedy = "correct jitter, hue, saturation or exposure"
+        raise FormatError(str(problem), file=net.config.file, line=head.shape.line, remedy=remedy) from problem
     return TrainingSet(
         read_image_list(source.path("train"), strict),
         LabelReader(_label_classes(head), (net.w, net.h), strict=strict),
