@@ -5,8 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import hypothesis
 import numpy as np
 import pytest
+
+# No deadlines: a busy machine is no fault of the code. In CI the same inputs in every run; elsewhere new ones.
+hypothesis.settings.register_profile("undertow", deadline=None, derandomize="CI" in os.environ)
+hypothesis.settings.load_profile("undertow")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
