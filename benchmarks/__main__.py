@@ -1,59 +1,121 @@
-"""`python -m benchmarks train|inference|small|memory`: Undertow against PyTorch, both sides in one run."""
+"""Undertow against its peers, both sides in one run.
+
+python -m benchmarks table --out FILE.md --json FILE.json     every row; --only ROW,... some of them
+python -m benchmarks rows                                     the rows, and which can be measured here
+python -m benchmarks scaling --out FILE.png                   cost against batch, image size, depth, threads
+python -m benchmarks train|inference|memory --net NET|CFG     one net, by name or from a cfg
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
+from dataclasses import asdict
+from pathlib import Path
 
-from benchmarks import inference, memory, small, train
+from benchmarks import scaling, table
+from benchmarks.rows import COMPILED, EAGER, ROWS, Settings
 from benchmarks.timing import Timing, machine, report
 
-EAGER = ["torch contiguous", "torch channels_last"]
+
+def main(argv: list[str] | None = None) -> None:
+    """Parse the command line, measure, print."""
+    given = _parser().parse_args(argv)
+    if given.what == "row":
+        print(json.dumps(asdict(table.measure_here(given.key, _settings(given)))))
+    elif given.what == "peak":
+        from benchmarks import memory
+
+        print(memory.run_side(given.side, given.net, given.batch, given.size, given.threads))
+    elif given.what == "rows":
+        for row in ROWS.values():
+            print(f"{row.key:16} {row.work}{'' if row.missing() is None else f' -- {row.missing()}'}")
+    elif given.what == "table":
+        _table(given)
+    elif given.what == "scaling":
+        print(machine())
+        scaling.draw(scaling.measure(given.threads, given.rounds or 5, lambda text: print(text, flush=True)), given.out)
+    else:
+        _one_net(given)
 
 
-def main() -> None:
-    """Parse the command line, measure, print a table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("what", choices=["train", "inference", "small", "memory", "peak"])
-    parser.add_argument("rest", nargs="*", help=argparse.SUPPRESS)
-    parser.add_argument("--net", default="yolov3-tiny", help="yolov3-tiny, yolov3 or the path of a cfg")
-    parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--size", type=int, default=416)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--cpu-time", action="store_true", help="processor time of one thread, for a busy machine")
-    parser.add_argument("--compile", action="store_true", help="also torch.compile")
-    given = parser.parse_args()
-    if given.cpu_time and given.threads != 1:
-        parser.error("--cpu-time needs --threads 1")
-    if given.what == "peak":
-        side, name, *numbers = given.rest
-        print(memory.run_side(side, name, *map(int, numbers)))
-        return
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="what", required=True, metavar="COMMAND")
+    commands.add_parser("rows", help="list the rows of the table")
+    whole = commands.add_parser("table", help="measure the rows of the table")
+    whole.add_argument("--only", type=_keys, default=list(ROWS), metavar="ROW,...", help="only these rows")
+    whole.add_argument("--out", type=Path, metavar="FILE.md", help="write the table (into a page that has the marks)")
+    whole.add_argument("--json", type=Path, metavar="FILE", help="write results; with --only, other rows in it stay")
+    chart = commands.add_parser("scaling", help="cost against batch size, image size, depth and threads")
+    chart.add_argument("--out", type=Path, required=True, metavar="FILE.png")
+    row = commands.add_parser("row", help="measure one row in this process and print it as JSON")
+    row.add_argument("key", choices=list(ROWS))
+    peak = commands.add_parser("peak", help="peak memory of one side, in this process")
+    peak.add_argument("side", choices=["undertow", *EAGER])
+    nets = [commands.add_parser(name, help=f"{name} of one net") for name in ("train", "inference", "memory")]
+    for command in (*nets, peak):
+        command.add_argument("--net", default="yolov3-tiny", help="yolov3-tiny, yolov3 or the path of a cfg")
+        command.add_argument("--batch", type=int, default=4)
+        command.add_argument("--size", type=int, default=416)
+    for command in nets[:2]:
+        command.add_argument("--cpu-time", action="store_true", help="processor time of one thread: busy machines")
+    for command in (whole, chart, row, peak, *nets):
+        command.add_argument("--threads", type=int, default=2)
+        command.add_argument("--rounds", type=int, help="rounds of every measurement; default: each has its own")
+    for command in (whole, row, nets[0]):
+        command.add_argument("--compile", action="store_true", help="also torch.compile")
+    return parser
+
+
+def _keys(text: str) -> list[str]:
+    keys = [key.strip() for key in text.split(",") if key.strip()]
+    unknown = [key for key in keys if key not in ROWS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no row {', '.join(unknown)}; there are {', '.join(ROWS)}")
+    return keys
+
+
+def _settings(given: argparse.Namespace) -> Settings:
+    return Settings(given.threads, given.rounds, given.compile)
+
+
+def _table(given: argparse.Namespace) -> None:
     print(machine())
-    kinds = EAGER + (["torch channels_last, compile"] if given.compile else [])
+    earlier = table.read_json(given.json) if given.json and given.only != list(ROWS) else {}
+    measured = table.measure(given.only, _settings(given), lambda text: print(text, flush=True))
+    results = {key: (earlier | measured)[key] for key in ROWS if key in earlier | measured}
+    if given.json:
+        table.write_json(given.json, results, given.threads)
+    if given.out:
+        table.write_markdown(given.out, table.markdown(results, given.threads))
+
+
+def _one_net(given: argparse.Namespace) -> None:
+    from benchmarks import engines, inference, memory, train
+
+    print(machine())
     title = f"{given.what}: {given.net}, batch {given.batch}, {given.size}x{given.size}, {given.threads} threads"
     if given.what == "memory":
-        _print_memory(title, given)
+        print(title)
+        sides = ("undertow", *EAGER)
+        peaks = {side: memory.measure(side, given.net, given.batch, given.size, given.threads) for side in sides}
+        for side, peak in peaks.items():
+            print(f"  {side:28} {peak:8.0f} MB, ours / theirs {peaks['undertow'] / peak:5.2f}")
         return
-    compare = train.compare if given.what == "train" else inference.compare
-    timing = Timing(given.rounds, time.process_time if given.cpu_time else time.perf_counter)
-    if given.what == "small":
-        for name, batch in (("lenet", 64), ("cifar-quick", 100)):
-            timed = small.compare(name, batch, given.threads, timing)
-            print("\n".join(report(f"{name}, batch {batch}, {given.threads} threads", timed, "undertow")))
-        return
-    timed = compare(given.net, given.batch, given.size, given.threads, kinds, timing)
+    if given.cpu_time and given.threads != 1:
+        raise SystemExit("--cpu-time needs --threads 1")
+    timing = Timing(given.rounds or 7, time.process_time if given.cpu_time else time.perf_counter)
+    if given.what == "train":
+        kinds = EAGER + ([COMPILED] if given.compile else [])
+        timed = train.compare(given.net, given.batch, given.size, given.threads, kinds, timing)
+    else:
+        kinds = EAGER + engines.installed()
+        timed = inference.compare(given.net, given.batch, given.size, given.threads, kinds, timing)
     print("\n".join(report(title, timed, "undertow")))
-
-
-def _print_memory(title: str, given: argparse.Namespace) -> None:
-    print(title)
-    peaks = {
-        side: memory.measure(side, given.net, given.batch, given.size, given.threads) for side in ("undertow", *EAGER)
-    }
-    for side, peak in peaks.items():
-        print(f"  {side:28} {peak:8.0f} MB, ours / theirs {peaks['undertow'] / peak:5.2f}")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ def peak_megabytes() -> float:
 
 def measure(side: str, name: str, batch: int, size: int, threads: int) -> float:
     """Runs `python -m benchmarks peak ...` and reads what it says."""
-    command = [sys.executable, "-m", "benchmarks", "peak", side, name, str(batch), str(size), str(threads)]
+    numbers = ["--batch", str(batch), "--size", str(size), "--threads", str(threads)]
+    command = [sys.executable, "-m", "benchmarks", "peak", side, "--net", name, *numbers]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return float(done.stdout.strip().splitlines()[-1])
 

@@ -85,7 +85,17 @@ def yolov3(batch: int, size: int) -> Config:
     return net.config("yolov3")
 
 
-NETS = {"yolov3-tiny": yolov3_tiny, "yolov3": yolov3}
+def darknet53(batch: int, size: int) -> Config:
+    """Darknet-53 as a classifier of 1000 classes."""
+    net = _Writer(batch, size)
+    _darknet53(net)
+    net.add("avgpool")
+    net.add("convolutional", filters=1000, size=1, stride=1, pad=1, activation="linear")
+    net.add("softmax", groups=1)
+    return net.config("darknet53")
+
+
+NETS = {"yolov3-tiny": yolov3_tiny, "yolov3": yolov3, "darknet53": darknet53}
 
 
 def config_of(name: str, batch: int, size: int) -> Config:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import platform
 import statistics
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+
+TURN = 0.1
 
 
 @dataclass(frozen=True)
@@ -30,28 +33,38 @@ class Timed:
 
 @dataclass(frozen=True)
 class Timing:
-    """How to time: so many rounds, by this clock."""
-
-    rounds: int
-    clock: Callable[[], float]
-
-
-def interleaved(
-    contenders: dict[str, Callable[[], object]], rounds: int, clock: Callable[[], float], warmup: int = 2
-) -> dict[str, Timed]:
-    """Run every contender once per round, in turns.
+    """How to time: so many rounds, by this clock; after `budget` seconds no further round beyond the third begins.
 
     clock: `time.perf_counter`; on a machine shared with others `time.process_time`, with one thread on both sides.
     """
+
+    rounds: int
+    clock: Callable[[], float] = time.perf_counter
+    budget: float = float("inf")
+
+
+def interleaved(contenders: dict[str, Callable[[], object]], timing: Timing, warmup: int = 2) -> dict[str, Timed]:
+    """Let every contender have its turn once per round; seconds are those of one run.
+
+    A turn is one run, or of short ones so many in a row that they take TURN seconds, as in a real training loop:
+    else a contender would pay for threads of the one before that still spin.
+    """
+    turns = dict.fromkeys(contenders, 1)
     for _ in range(warmup):
-        for run in contenders.values():
-            run()
-    seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(rounds):
         for name, run in contenders.items():
-            start = clock()
+            start = time.perf_counter()
             run()
-            seconds[name].append(clock() - start)
+            turns[name] = max(1, min(50, int(TURN / (time.perf_counter() - start))))
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    begin = time.monotonic()
+    for done in range(timing.rounds):
+        if done >= 3 and time.monotonic() - begin > timing.budget:
+            break
+        for name, run in contenders.items():
+            start = timing.clock()
+            for _ in range(turns[name]):
+                run()
+            seconds[name].append((timing.clock() - start) / turns[name])
     return {name: Timed(name, tuple(values)) for name, values in seconds.items()}
 
 

@@ -13,7 +13,10 @@ from undertow.darknet.network import Network
 
 
 class TorchNet(nn.Module):
-    """A Network of convolutional, maxpool, route, shortcut, upsample and yolo layers, with its parameters' values."""
+    """A Network with its parameters' values.
+
+    It may have convolutional, maxpool, avgpool, route, shortcut, upsample, yolo and softmax layers.
+    """
 
     def __init__(self, net: Network) -> None:
         super().__init__()
@@ -22,7 +25,7 @@ class TorchNet(nn.Module):
         self.blocks = nn.ModuleList(_block(layer) for layer in net.layers)
 
     def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
-        """The inputs of the yolo layers."""
+        """The inputs of the yolo and softmax layers."""
         outputs: list[torch.Tensor] = []
         heads: list[torch.Tensor] = []
         for kind, layer, block in zip(self.kinds, self.layers, self.blocks, strict=True):
@@ -31,7 +34,7 @@ class TorchNet(nn.Module):
                 x = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
             elif kind == "shortcut":
                 x = x + outputs[layer.source]
-            elif kind == "yolo":
+            elif kind in ("yolo", "softmax"):
                 heads.append(x)
             elif kind == "maxpool" and layer.stride == 1:
                 x = functional.max_pool2d(functional.pad(x, (0, 1, 0, 1), value=float("-inf")), 2, 1)
@@ -62,12 +65,37 @@ def _block(layer: Any) -> nn.Module:
         return nn.MaxPool2d(layer.size, layer.stride)
     if layer.type == "upsample":
         return nn.Upsample(scale_factor=layer.stride, mode="nearest")
+    if layer.type == "avgpool":
+        return nn.AdaptiveAvgPool2d(1)
     return nn.Identity()
 
 
 def _copy(to: torch.Tensor, values: np.ndarray) -> None:
     with torch.no_grad():
         to.copy_(torch.from_numpy(np.array(values, order="C")))
+
+
+class TorchResidual(nn.Module):
+    """relu(main(x) + shortcut(x))."""
+
+    def __init__(self, main: nn.Module, shortcut: nn.Module) -> None:
+        super().__init__()
+        self.main, self.shortcut = main, shortcut
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.relu(self.main(x) + self.shortcut(x), inplace=True)
+
+
+class TorchLSTM(nn.Module):
+    """An LSTM, from zeros, and a dense layer on its last output. x: (steps, batch, in_size)."""
+
+    def __init__(self, hidden: int, in_size: int, classes: int) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(in_size, hidden)
+        self.dense = nn.Linear(hidden, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return cast(torch.Tensor, self.dense(self.lstm(x)[0][-1]))
 
 
 class Targets:
@@ -96,6 +124,16 @@ class Targets:
         return total
 
 
+class ClassTargets:
+    """The loss of a softmax layer: the sum of the cross entropies. truth: one row of 0 and a 1 per sample."""
+
+    def __init__(self, truth: np.ndarray) -> None:
+        self.classes = torch.from_numpy(truth.argmax(axis=1))
+
+    def loss(self, heads: list[torch.Tensor]) -> torch.Tensor:
+        return functional.cross_entropy(heads[0].flatten(1), self.classes, reduction="sum")
+
+
 def _tensor(array: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(np.array(array, np.float32, order="C"))
 
@@ -116,7 +154,7 @@ class TorchTrainer:
         ]
         self.optimizer = torch.optim.SGD(groups, lr=net.learning_rate / batch, momentum=net.options.momentum)
 
-    def step(self, images: torch.Tensor, targets: Targets) -> float:
+    def step(self, images: torch.Tensor, targets: Targets | ClassTargets) -> float:
         """Forward, loss, backward, update."""
         self.optimizer.zero_grad(set_to_none=True)
         loss = targets.loss(self.run(images.to(memory_format=self.format)))
