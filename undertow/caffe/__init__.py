@@ -12,6 +12,7 @@ Nets made with these names compute in dialect "caffe"; `undertow.caffe.net.Net` 
 what they are made of, in dialect "exact" unless told otherwise.
 """
 
+from undertow.caffe import _caffe as _caffe
 from undertow.caffe import io, proto
 from undertow.caffe.blob import Blob
 from undertow.caffe.classifier import Classifier

@@ -13,8 +13,6 @@ from types import ModuleType
 from undertow.errors import UndertowError
 
 _NAME, _PACKAGE = "caffe", "undertow.caffe"
-# Modules of the original that have another name here.
-_RENAMED = {"caffe._caffe": "undertow.caffe.runtime"}
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -50,7 +48,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def _ours(name: str) -> str:
-    return _RENAMED.get(name, _PACKAGE + name.removeprefix(_NAME))
+    return _PACKAGE + name.removeprefix(_NAME)
 
 
 _finder = _Finder()

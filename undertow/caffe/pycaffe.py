@@ -6,6 +6,7 @@ run, as in pycaffe: use it on files that you trust.
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -325,6 +326,13 @@ class Net:
 
     def __repr__(self) -> str:
         return repr(self.net).replace("<Net", "<caffe.Net", 1)
+
+
+def __getattr__(name: str) -> Any:
+    """The solver classes are found in this module too, as in the original."""
+    if name.endswith("Solver"):
+        return getattr(importlib.import_module("undertow.caffe.pysolver"), name)
+    raise AttributeError(f"module {__name__} has no attribute {name}")
 
 
 def check_file(path: PathLike) -> None:

@@ -47,6 +47,8 @@ def test_enums_as_scripts_write_them(pb2: ModuleType) -> None:
     layer = pb2.LayerParameter()
     layer.pooling_param.pool = pb2.PoolingParameter.AVE
     assert layer.pooling_param.HasField("pool")
+    assert pb2._V1LAYERPARAMETER_LAYERTYPE.values_by_number[4].name == "CONVOLUTION"
+    assert pb2._PHASE.values_by_name["TEST"].number == 1
 
 
 def test_parameter_names_as_netspec_looks_for_them(pb2: ModuleType) -> None:

@@ -54,6 +54,18 @@ def test_names_of_the_original_are_this_package(installed: None) -> None:
     assert "caffe" not in sys.modules
 
 
+def test_nets_and_solvers_in_the_modules_that_scripts_take_them_from(installed: None) -> None:
+    for module in (importlib.import_module("caffe._caffe"), importlib.import_module("caffe.pycaffe")):
+        assert module.Net is caffe.Net
+        assert module.SGDSolver is caffe.SGDSolver
+        assert module.AdamSolver is caffe.AdamSolver
+        with pytest.raises(AttributeError, match="Nothing"):
+            module.Nothing  # noqa: B018
+    assert caffe._caffe.Layer is caffe.Layer
+    assert caffe._caffe.get_solver is caffe.get_solver
+    assert caffe._caffe.Blob is caffe.Blob
+
+
 def test_another_caffe_is_not_replaced() -> None:
     sys.modules["caffe"] = ModuleType("caffe")
     try:

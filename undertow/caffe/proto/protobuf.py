@@ -70,10 +70,14 @@ def _build(schema: Schema) -> dict[str, Any]:
         descriptor = pool.FindMessageTypeByName(f"{_PACKAGE}.{name}")
         names[name] = get_class(descriptor)
         names[f"_{name.upper()}"] = descriptor
+        for enum in descriptor.enum_types:
+            names[f"_{name.upper()}_{enum.name.upper()}"] = enum
     wrapper = _protobuf("internal.enum_type_wrapper").EnumTypeWrapper
-    for name, enum in schema.enums.items():
-        names[name] = wrapper(pool.FindEnumTypeByName(f"{_PACKAGE}.{name}"))
-        names.update(enum.numbers)
+    for name, enum_type in schema.enums.items():
+        top_level = pool.FindEnumTypeByName(f"{_PACKAGE}.{name}")
+        names[name] = wrapper(top_level)
+        names[f"_{name.upper()}"] = top_level
+        names.update(enum_type.numbers)
     return names
 
 
