@@ -20,6 +20,7 @@ from undertow.inspect.statistics import FIELDS, saturated_share, statistics_of
 from undertow.inspect.trace import SAMPLES, sampled
 from undertow.inspect.trace_file import load_trace, save_trace
 from undertow.inspect.trace_nets import trace_caffe, trace_darknet, trace_network
+from undertow.inspect.watch import norm_of
 
 
 @pytest.fixture
@@ -244,7 +245,7 @@ def test_other_batches_are_told_and_other_networks_refused(cfg: Path) -> None:
     assert not compare(trace_darknet(cfg), trace_darknet(cfg, seed=1)).same_batch
     short = cfg.with_name("short.cfg")
     short.write_text(RESIDUAL.replace("[softmax]\n", ""))
-    with pytest.raises(ShapeError, match="has 7 layers, .* 6"):
+    with pytest.raises(ShapeError, match=r"has 7 layers, .* 6"):
         compare(trace_darknet(cfg), trace_darknet(short))
     with pytest.raises(ShapeError, match="same batch"):
         compare(trace_darknet(cfg), trace_darknet(cfg, batch=3))
@@ -386,7 +387,7 @@ def test_the_command_prints_compares_and_writes(cfg: Path, tmp_path: Path, capsy
     assert "no layer's output parts by more than 0.001" in capsys.readouterr().out
     assert main(["trace", str(cfg), "--dialects", "exact,darknet-cpu"]) == 0
     printed = capsys.readouterr()
-    assert "1 of 1 of shortcut layers" in printed.out
+    assert "1 of 1 in shortcut layers" in printed.out
     assert main(["trace", str(cfg), "--dialects", "exact,nothing"]) == 2
     assert "there is no dialect 'nothing'" in capsys.readouterr().err
 
@@ -472,6 +473,23 @@ def test_watch_takes_networks_and_activations(cfg: Path) -> None:
     assert any(layer.type == "conv2d" for layer in seen.traces[0].layers)
     with pytest.raises(ValueError, match="at least 1"):
         ut.watch(net, every=0)
+
+
+def test_norms_in_pieces_are_numpys(rng: np.random.Generator) -> None:
+    a, b = rng.standard_normal((2, 7, 10_000)).astype(np.float32)
+    assert norm_of(a) == pytest.approx(np.linalg.norm(a.astype(np.float64)), rel=1e-6)
+    assert norm_of(a, b) == pytest.approx(np.linalg.norm(a.astype(np.float64) - b), rel=1e-6)
+    a[3, 5] = np.nan
+    assert math.isnan(norm_of(a))
+
+
+def test_watch_counts_what_is_not_finite() -> None:
+    w = ut.Parameter(np.ones(3), name="w")
+    seen = ut.watch([w], every=1)
+    with seen:
+        w.grad = np.array([1.0, np.inf, np.nan])
+        w.data[0] = np.nan
+    assert seen.table("bad")[0, 0] == 3
 
 
 def test_a_failed_iteration_leaves_no_record(cfg: Path) -> None:

@@ -32,6 +32,8 @@ def yolov3_cfg(classes: int = 80) -> str:
         text += (_conv(filters // 2, 1) + _conv(filters, 3) + "[shortcut]\nfrom=-3\nactivation=linear\n\n") * times
     text += _head(512, "6,7,8", classes)
     for filters, mask, source in ((256, "3,4,5", 61), (128, "0,1,2", 36)):
-        text += "[route]\nlayers=-4\n\n" + _conv(filters, 1) + f"[upsample]\nstride=2\n\n[route]\nlayers=-1, {source}\n\n"
+        text += (
+            "[route]\nlayers=-4\n\n" + _conv(filters, 1) + f"[upsample]\nstride=2\n\n[route]\nlayers=-1, {source}\n\n"
+        )
         text += _head(filters, mask, classes)
     return text

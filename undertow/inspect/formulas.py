@@ -152,7 +152,8 @@ def _bias_line(call: Call) -> str:
     size = call.in_shapes[2][0]
     y = call.out_shapes[0]
     count = math.prod(y) // size if size else 0
-    return f"bias gradient {size} = sums of the output gradient, over {count} places each"
+    places = "place" if count == 1 else "places"
+    return f"bias gradient {size} = sums of the output gradient, over {count} {places} each"
 
 
 def _shapes(shapes: Iterable[Shape]) -> str:

@@ -161,5 +161,5 @@ def _counted(paths: list[Path]) -> str:
     parts = []
     for kind in dict.fromkeys(path.type for path in paths):
         of_kind = [path for path in paths if path.type == kind]
-        parts.append(f"{sum(path.lost for path in of_kind)} of {len(of_kind)} of {kind} layers")
+        parts.append(f"{sum(path.lost for path in of_kind)} of {len(of_kind)} in {kind} layers")
     return ", ".join(parts)
