@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,18 +13,22 @@ import numpy as np
 
 from undertow.darknet.trainer import Trainer, TrainingWatcher, TrainResult
 from undertow.darknet.trainlog import Row, TrainLog
-from undertow.errors import MissingPackage
+from undertow.errors import MissingPackage, UndertowWarning
 from undertow.files import atomic_write
 
 LOSS_COLOR, AVERAGE_COLOR, MAP_COLOR = "#9db7d5", "#1f5fa8", "#c8371b"
 
 
 class Chart(TrainingWatcher):
-    """Draws the numbers of a log at every backup and at the end. path: of the picture, a .png."""
+    """Draws the numbers of a log at every backup and at the end. path: of the picture, a .png.
+
+    Where it cannot be written, a warning tells so once: hours of training are not thrown away for a picture.
+    """
 
     def __init__(self, log: TrainLog, path: str | os.PathLike[str], title: str = "") -> None:
         self.path, self.title = Path(path), title
         self._log, self._last = log, 0
+        self._told = False
 
     def started(self, trainer: Trainer) -> None:
         self._last = trainer.last_iteration
@@ -38,7 +43,13 @@ class Chart(TrainingWatcher):
 
     def draw(self) -> None:
         """Write the picture now."""
-        draw_chart(self.path, self._log.losses, self._log.validations, self._last, self.title)
+        try:
+            draw_chart(self.path, self._log.losses, self._log.validations, self._last, self.title)
+        except OSError as problem:
+            if not self._told:
+                self._told = True
+                reason = f"{self.path}: the chart cannot be written ({problem.strerror or problem}); training goes on"
+                warnings.warn(UndertowWarning(reason), stacklevel=2)
 
 
 def can_draw() -> bool:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import math
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
 from undertow.darknet.evaluate import Evaluation
 from undertow.darknet.textfiles import read_text
 from undertow.darknet.trainer import Iteration, Trainer, TrainingWatcher
+from undertow.errors import UndertowWarning
 from undertow.files import atomic_write
 
 Row = dict[str, float]
@@ -22,7 +24,8 @@ class TrainLog(TrainingWatcher):
     """Writes FOLDER/NAME_log.csv, one line per iteration, and NAME_map.csv, one line per validation.
 
     losses, validations: the lines so far, those of the run that is continued included. names: of the classes, whose
-    average precisions follow the fixed columns of NAME_map.csv, as "ap NAME".
+    average precisions follow the fixed columns of NAME_map.csv, as "ap NAME". A line that cannot be written is told
+    once as a warning, and training goes on.
     """
 
     def __init__(self, names: Sequence[str] = ()) -> None:
@@ -30,6 +33,7 @@ class TrainLog(TrainingWatcher):
         self.validations: list[Row] = []
         self._class_columns = tuple(f"ap {name}" for name in names)
         self._files: tuple[Path, Path] | None = None
+        self._told = False
 
     def started(self, trainer: Trainer) -> None:
         folder, name = trainer.output.folder, trainer.output.name
@@ -55,9 +59,16 @@ class TrainLog(TrainingWatcher):
 
     def _add(self, which: int, rows: list[Row], row: Row) -> None:
         rows.append(row)
-        if self._files is not None:
+        if self._files is None:
+            return
+        try:
             with open(self._files[which], "a", encoding="utf-8", newline="") as stream:
                 csv.writer(stream).writerow([_written(value) for value in row.values()])
+        except OSError as problem:
+            if not self._told:
+                self._told = True
+                reason = f"{self._files[which]}: cannot be written ({problem.strerror or problem}); training goes on"
+                warnings.warn(UndertowWarning(reason), stacklevel=2)
 
 
 def _continued(path: Path, columns: Sequence[str], iteration: int) -> list[Row]:

@@ -9,8 +9,10 @@ from PIL import Image
 from tests.darknet.training.scenes import Scene
 from undertow.darknet import TrainOptions, chart, training
 from undertow.darknet.chart import Chart, draw_chart
+from undertow.darknet.trainer import Iteration, TrainingWatcher
 from undertow.darknet.trainlog import LOSS_COLUMNS, TrainLog
 from undertow.darknet.watchers import Together
+from undertow.errors import UndertowWarning
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -75,3 +77,25 @@ def test_a_chart_of_one_iteration(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     draw_chart(tmp_path / "c.png", [{"iteration": 1.0, "loss": 5.0, "average_loss": 5.0}], [], 10)
     assert (tmp_path / "c.png").stat().st_size > 1000
+
+
+def test_what_cannot_be_written_beside_does_not_stop_the_training(scene: Scene) -> None:
+    pytest.importorskip("matplotlib")
+
+    class Spoiler(TrainingWatcher):
+        """Puts a folder where the log is, after the first iteration."""
+
+        def iterated(self, iteration: Iteration) -> None:
+            path = scene.folder / "backup" / "tiny_log.csv"
+            if iteration.number == 1:
+                path.unlink()
+                path.mkdir()
+
+    log = TrainLog(["red", "blue"])
+    watcher = Together(log, Chart(log, scene.folder / "none" / "chart.png"), Spoiler())
+    with pytest.warns(UndertowWarning) as caught:
+        result = training(scene.data, scene.cfg, options=TrainOptions(), watcher=watcher).run()
+    assert result.weights.exists()
+    assert len(log.losses) == 6
+    told = [str(item.message) for item in caught if "training goes on" in str(item.message)]
+    assert ["chart" in line for line in told] == [False, True]
