@@ -19,6 +19,7 @@ from undertow.inspect.example import example
 from undertow.inspect.explain import Explanation, explain, explain_function
 from undertow.inspect.formulas import products
 from undertow.inspect.record import Call, Recorder
+from undertow.inspect.trace_nets import trace_caffe
 from undertow.kernels.geometry import ConvGeometry
 
 
@@ -157,6 +158,26 @@ def test_data_layers_give_way_to_a_shape(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"give --shape"):
         explain(path)
     assert row_of(explain(path, shapes=[(1, 8, 8)]), "conv1").inputs == ((1, 1, 8, 8),)
+
+
+def test_a_recurrent_net_gets_as_many_samples_as_it_needs(tmp_path: Path) -> None:
+    path = tmp_path / "recurrent.cfg"
+    path.write_text("[net]\nbatch=1\ntime_steps=3\ninputs=4\n\n[rnn]\noutput=5\n\n[softmax]\n")
+    found = explain(path)
+    assert found.about.endswith("batch 3, dialect exact")
+    assert row_of(found, "0").inputs == ((3, 4),)
+
+
+def test_the_way_back_begins_below_a_layer_without_a_gradient(tmp_path: Path) -> None:
+    path = tmp_path / "deploy.prototxt"
+    text = CLASSIFIER.replace('top: "label"', "").replace("shape { dim: 2 } }", "}")
+    lines = [line for line in text.splitlines() if "aside" not in line and "loss" not in line]
+    path.write_text("\n".join(lines) + '\nlayer { name: "best" type: "ArgMax" bottom: "ip" top: "best" }\n')
+    found = explain(path)
+    assert row_of(found, "best").skipped == ("all gradients: the layer has none",)
+    assert row_of(found, "best").formula == ()
+    assert trace_caffe(path).layers[-2].gradient.norm > 0
+    assert row_of(found, "conv1").skipped[0] == "input gradient: first layer"
 
 
 def test_memory_kept_counts_each_array_once(rng: np.random.Generator) -> None:

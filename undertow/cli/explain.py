@@ -115,7 +115,7 @@ EXPLAIN = Command(
     (
         Flag("layer", "text", "one layer's whole story: formula, derivation, numbers, place in the code", "N|NAME"),
         Flag("shape", "text", "of a function's arguments, or of a sample in place of a prototxt's data", "2x3x8x8,..."),
-        Flag("batch", "whole", "samples in the batch (1)", "N", 1, least=1),
+        Flag("batch", "whole", "samples in the batch (1, or as few as the net takes)", "N", least=1),
         Flag("size", "whole", "width and height of a cfg's input, instead of its own", "N", least=1),
         Flag("dialect", "text", "whose arithmetic: see docs/dialects.md; exact or caffe for a prototxt", "NAME"),
         Flag("seed", "whole", "of weights and batch (0)", "N", 0, least=0),

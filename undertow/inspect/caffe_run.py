@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from undertow.caffe.blob import Blob
 from undertow.caffe.layer import IndexBottom
 from undertow.caffe.layers_python import import_layer
 from undertow.caffe.net import Net
@@ -42,26 +43,30 @@ def open_net(
     phase: str | None = None,
     shape: Sequence[int] | None = None,
     batch: int | None = None,
+    usual: int | None = None,
     seed: int = 0,
 ) -> tuple[Net, bool]:
     """The net of a prototxt, and whether it has a loss; without one every gradient is computed (force_backward).
 
     phase: TRAIN where the file has a loss then, else TEST. shape: of one sample (channels, height, width): data layers
     are replaced by inputs of this shape. batch: samples of inputs; the file's unless given.
+    usual: the batch where none is given, unless the net cannot take it.
     """
     message = read_prototxt(path)
     if shape is not None:
-        message = _with_inputs(message, tuple(shape), batch or 1)
-    elif batch is not None:
-        message = _with_batch(message, batch)
+        message = _with_inputs(message, tuple(shape), batch or usual or 1)
+    elif batch or usual:
+        message = _with_batch(message, batch or usual or 1)
     try:
         net = Net(message, phase or "TRAIN", dialect=dialect, seed=seed, python=import_layer)
         has_loss = any(any(layer.loss_weights) for layer in net.layers)
         if not has_loss:
             message.force_backward = True
             net = Net(message, phase or "TEST", dialect=dialect, seed=seed, python=import_layer)
-            _leave_out_data(net)
+            _leave_out_what_has_none(net)
     except UndertowError as problem:
+        if usual and batch is None and shape is None:
+            return open_net(path, weights, dialect=dialect, phase=phase, seed=seed)
         if shape is None and any(layer.type in DATA_LAYERS for layer in message.layer):
             remedy = "make its data available, or give --shape CxHxW to put random samples in their place"
             raise type(problem)(
@@ -74,8 +79,14 @@ def open_net(
     return net, has_loss
 
 
-def _leave_out_data(net: Net) -> None:
-    """Undo force_backward for the data: training does not compute their gradient either."""
+def _leave_out_what_has_none(net: Net) -> None:
+    """Undo force_backward for the data, whose gradient training does not compute, and for layers without a gradient."""
+    for layer in net.layers:
+        try:
+            layer.check_backward()
+        except UndertowError:
+            layer.need_backward = False
+            layer.bottom_need_backward = [False] * len(layer.bottom_need_backward)
     made = {i for layer, ids in zip(net.layers, net.top_ids, strict=True) if layer.type in SOURCES for i in ids}
     for layer, ids in zip(net.layers, net.bottom_ids, strict=True):
         layer.bottom_need_backward = [
@@ -180,8 +191,8 @@ def run_caffe(
         if not has_loss:
             notes.append("the net has no loss: the gradient begins as random numbers at its outputs")
             rng = np.random.default_rng(seed)
-            for name in net.outputs:
-                net.blobs[name].diff[...] = rng.standard_normal(net.blobs[name].shape)
+            for blob in _ends(net):
+                blob.diff[...] = rng.standard_normal(blob.shape)
         net.backward()
     finally:
         for place, step in steps:
@@ -203,11 +214,22 @@ def run_caffe(
     return CaffeRun(net, records, loss, about, notes)
 
 
+def _ends(net: Net) -> list[Blob]:
+    """Where the way back begins: the outputs, and what layers without a gradient read."""
+    found = [net.blobs[name] for name in net.outputs]
+    for index, layer in enumerate(net.layers):
+        if not layer.need_backward and layer.type not in SOURCES:
+            found += net.bottoms(index)
+    return found
+
+
 def _skipped(net: Net, index: int) -> list[str]:
     layer = net.layers[index]
     if layer.type in SOURCES:
         return ["all gradients: data"]
     notes = []
+    if not layer.need_backward and net.message.force_backward:
+        return ["all gradients: the layer has none"]
     if not layer.need_backward:
         above = _under_loss(net)
         tops = [net.blob_names[i] for i in net.top_ids[index]]

@@ -71,7 +71,7 @@ def explain(
     source: PathLike,
     *,
     shapes: Sequence[Sequence[int]] = (),
-    batch: int = 1,
+    batch: int | None = None,
     size: int | None = None,
     dialect: str | None = None,
     seed: int = 0,
@@ -79,7 +79,8 @@ def explain(
     """Run one random batch forward, recorded, and say what the way back does.
 
     source: a .cfg, a .prototxt, or module:function. shapes: for a function those of its arguments; for a prototxt that
-    of a sample, instead of its data layers. batch: samples. size: width and height of a cfg's input.
+    of a sample, instead of its data layers. batch: samples, as few as the net takes unless given. size: width and
+    height of a cfg's input.
     Raises FormatError or ShapeError for what cannot be read or run.
     """
     text = os.fspath(source)
@@ -93,27 +94,36 @@ def explain(
     raise FormatError("not a file, and no module:function", file=text, remedy=remedy)
 
 
-def _explain_cfg(path: str, batch: int, size: int | None, dialect: str | None, seed: int) -> Explanation:
+def _explain_cfg(path: str, batch: int | None, size: int | None, dialect: str | None, seed: int) -> Explanation:
     from undertow.inspect.darknet_run import open_network, run_darknet
 
     net = open_network(path, dialect=dialect_named(dialect) if dialect else None, size=size, seed=seed)
-    run = run_darknet(net, darknet_batch(net, None, None, count=batch, seed=seed), seed)
+    count = batch or net.options.time_steps
+    try:
+        run = run_darknet(net, darknet_batch(net, None, None, count=count, seed=seed), seed)
+    except UndertowError:
+        if batch is not None:
+            raise
+        # The statistics of a batch norm after the last pooling need two samples.
+        count *= 2
+        run = run_darknet(net, darknet_batch(net, None, None, count=count, seed=seed), seed)
     known = [p.data for p in net.parameters()]
     size_text = f"{net.w}x{net.h}x{net.c}" if net.c else f"{net.inputs} values"
-    about = f"{net.n} layers, input {size_text}, batch {batch}, dialect {net.dialect.name}"
+    about = f"{net.n} layers, input {size_text}, batch {count}, dialect {net.dialect.name}"
     return Explanation(path, about, _rows(run.layers, known), run.layers, run.notes)
 
 
 def _explain_prototxt(
-    path: str, shapes: Sequence[Sequence[int]], batch: int, dialect: str | None, seed: int
+    path: str, shapes: Sequence[Sequence[int]], batch: int | None, dialect: str | None, seed: int
 ) -> Explanation:
     from undertow.inspect.caffe_run import fill_inputs, open_net, run_caffe
 
     shape = shapes[0] if shapes else None
-    net, has_loss = open_net(path, dialect=dialect or "exact", shape=shape, batch=batch, seed=seed)
+    net, has_loss = open_net(path, dialect=dialect or "exact", shape=shape, batch=batch, usual=1, seed=seed)
     run = run_caffe(net, fill_inputs(net, None, seed), has_loss, seed=seed)
     known = [blob.data for blob in net.learnable_params]
-    about = f"{len(net.layers)} layers, phase {net.phase}, batch {batch}, dialect {net.dialect.name}"
+    first = next((blob.shape for blob in net.blobs.values() if blob.shape), (1,))
+    about = f"{len(net.layers)} layers, phase {net.phase}, batch {first[0]}, dialect {net.dialect.name}"
     return Explanation(path, about, _rows(run.layers, known), run.layers, run.notes)
 
 

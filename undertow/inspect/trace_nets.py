@@ -40,7 +40,8 @@ def trace_darknet(
     batch: samples of a random batch (2). rate: behind the update ratios, the cfg's learning_rate unless given.
     """
     net = open_network(cfg, weights, dialect=dialect_named(dialect) if dialect else None, size=size, seed=seed)
-    return trace_network(net, darknet_batch(net, data, truth, count=batch or 2, seed=seed), rate=rate, seed=seed)
+    count = batch or 2 * net.options.time_steps
+    return trace_network(net, darknet_batch(net, data, truth, count=count, seed=seed), rate=rate, seed=seed)
 
 
 def trace_network(net: Network, batch: Batch, *, rate: float | None = None, seed: int = 0) -> Trace:
@@ -111,7 +112,7 @@ def trace_caffe(
 ) -> Trace:
     """One batch through a Caffe net. data: an .npz with arrays for its inputs; see `open_net` for the others."""
     net, has_loss = open_net(
-        prototxt, weights, dialect=dialect or "exact", phase=phase, shape=shape, batch=batch or 2, seed=seed
+        prototxt, weights, dialect=dialect or "exact", phase=phase, shape=shape, batch=batch, usual=2, seed=seed
     )
     about = fill_inputs(net, data, seed)
     step = CAFFE_RATE if rate is None else rate
