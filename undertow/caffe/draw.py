@@ -37,6 +37,11 @@ def choose_color_by_layertype(layertype: str) -> str:
     return _COLORS.get(layertype, str(LAYER_STYLE_DEFAULT["fillcolor"]))
 
 
+def get_pooling_types_dict() -> dict[int, str]:
+    """The names of the pooling methods by their numbers."""
+    return dict(_POOLS)
+
+
 def get_edge_label(layer: Any) -> str:
     """What stands on the lines to a layer's tops: the batch size or the number of outputs."""
     if layer.type == "Data":

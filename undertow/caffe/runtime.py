@@ -91,15 +91,23 @@ def has_nccl() -> bool:
 
 
 class NCCL:
-    """Stands for Caffe's link between GPUs; a solver takes it and does nothing with it, as in Caffe without NCCL."""
+    """Stands for Caffe's link between GPUs. With one solver it does nothing, so that programs for several go on.
+
+    Raises CaffeError (a RuntimeError) where `set_solver_count` announced more: they would not learn together.
+    """
 
     def __init__(self, solver: Any, uid: bytes | str) -> None:
+        if solver_count() > 1:
+            raise CaffeError(
+                f"there is no NCCL here that could link {solver_count()} solvers",
+                remedy="ask has_nccl() first, and train with one solver, on one device",
+            )
         self.solver = solver
 
     @staticmethod
     def new_uid() -> bytes:
-        """Refused: there is nothing to link."""
-        raise CaffeError("there is no NCCL here", remedy="ask has_nccl() first, and train with one solver")
+        """The name of a link; there is only one."""
+        return b"undertow"
 
     def bcast(self) -> None:
         """Hand parameters to all solvers; there is only one."""

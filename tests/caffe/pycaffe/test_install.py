@@ -110,13 +110,13 @@ def test_names_of_the_whole_program() -> None:
     for name in ("Data", "Convolution", "InnerProduct", "Python"):
         assert name in caffe.layer_type_list()
     assert caffe.has_nccl() is False
-    with pytest.raises(RuntimeError, match="no NCCL"):
-        caffe.NCCL.new_uid()
     with pytest.warns(UndertowWarning, match="on the CPU"):
         caffe.set_mode_gpu()
     caffe.set_device(0)
     caffe.set_solver_count(2)
     assert caffe.solver_count() == 2
+    with pytest.raises(RuntimeError, match="no NCCL here that could link 2 solvers"):
+        caffe.NCCL(None, caffe.NCCL.new_uid())
     caffe.set_solver_count(1)
     caffe.set_solver_rank(0)
     assert caffe.solver_rank() == 0

@@ -13,6 +13,7 @@ import undertow.caffe as caffe
 from tests.caffe.pycaffe.nets import RANDOM, write
 from undertow.caffe import draw
 from undertow.caffe.proto import parse_text
+from undertow.caffe.proto.schema import get_schema
 from undertow.errors import FormatError, ShapeError, UndertowError
 
 MEAN_NET = """
@@ -128,6 +129,11 @@ def test_files(tmp_path: Path) -> None:
         assert (tmp_path / "net.png").read_bytes().startswith(b"\x89PNG")
         with pytest.raises(FormatError, match="cannot draw nosuch"):
             draw.draw_net(message(), "LR", "nosuch")
+
+
+def test_pooling_methods_by_number() -> None:
+    methods = get_schema()["PoolingParameter"].enums["PoolMethod"].numbers
+    assert {number: name for name, number in methods.items()} == draw.get_pooling_types_dict()
 
 
 def test_labels() -> None:

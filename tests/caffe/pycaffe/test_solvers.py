@@ -92,7 +92,9 @@ def test_callbacks_rate_and_param(tmp_path: Path) -> None:
     solver = caffe.get_solver(solver_file(tmp_path))
     order: list[str] = []
     solver.add_callback(lambda: order.append("start"), lambda: order.append("ready"))
-    solver.add_callback(caffe.NCCL(solver, b""))
+    link = caffe.NCCL(solver, caffe.NCCL.new_uid())
+    link.bcast()
+    solver.add_callback(link)
     solver.step(2)
     assert order == ["start", "ready"] * 2
     assert solver.param.max_iter == 20
