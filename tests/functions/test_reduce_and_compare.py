@@ -107,3 +107,14 @@ def test_softmax_does_not_overflow():
 
 def test_means_of_integers():
     assert ut.mean(np.array([1, 2])).data == 1.5
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize(("shape", "correction"), [((0, 3), 0), ((1, 3), 1)])
+def test_a_variance_that_is_not_defined_is_nan_both_ways(shape, correction):
+    x = Variable(np.ones(shape))
+    y = ut.var(x, axis=0, correction=correction)
+    ut.sum(y).backward()
+    assert np.isnan(y.data).all()
+    assert x.grad.shape == shape
+    assert np.isnan(x.grad).all()

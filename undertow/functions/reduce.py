@@ -237,7 +237,8 @@ class Var(Reduction):
 
     def _factor(self) -> float:
         shape = self.inputs[0].data.shape
-        return 2 / (math.prod(shape[i] for i in normal_axes(self.axis, len(shape))) - self.correction)
+        divisor = math.prod(shape[i] for i in normal_axes(self.axis, len(shape))) - self.correction
+        return 2 / divisor if divisor else math.nan  # as the variance itself
 
 
 def _cumsum_samples(rng: np.random.Generator) -> list[Sample]:
