@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import math
+import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -497,3 +499,19 @@ def test_a_failed_iteration_leaves_no_record(cfg: Path) -> None:
     with pytest.raises(RuntimeError), seen:
         raise RuntimeError
     assert seen.iterations == []
+
+
+@pytest.mark.parametrize(("width", "there"), [("100", False), ("200", True)])
+def test_a_terminal_gets_a_table_that_fits(
+    cfg: Path, width: str, there: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    for words in (["trace", str(cfg)], ["explain", str(cfg)], ["trace", str(cfg), "--dialects", "exact,darknet-cpu"]):
+        assert main(words) == 0
+        printed = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
+        assert max(map(len, printed.splitlines())) <= int(width)
+        assert "shortcut" in printed
+        if words == ["trace", str(cfg)]:
+            assert any("deviation" in line and "layer" in line for line in printed.splitlines()) == there
+            assert ("left out" in printed) != there

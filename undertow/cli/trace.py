@@ -14,6 +14,10 @@ from undertow.core.modes import PRECISIONS, precision
 if TYPE_CHECKING:
     from undertow.inspect.trace import Trace
 
+# Columns that a narrow terminal has no room for.
+_FOR_WIDE = ("deviation", "min", "max", "|parameters|", "|their gradient|")
+_WIDE = 150
+
 
 def trace(words: Words) -> int:
     """trace NET.cfg | NET.prototxt | FILE.npz"""
@@ -100,13 +104,15 @@ def _show(above: Sequence[str], head: Sequence[str], rows: Sequence[Sequence[str
     from rich.table import Table
     from rich.text import Text
 
-    table = Table()
-    for place, name in enumerate(head):
-        table.add_column(name, justify="left" if place < 2 else "right")
+    console = Console()
+    left_out = [i for i, name in enumerate(head) if name in _FOR_WIDE] if console.width < _WIDE else []
+    table = Table(caption=f"left out, for a terminal of {_WIDE} columns: {', '.join(_FOR_WIDE)}" if left_out else None)
+    shown = [i for i in range(len(head)) if i not in left_out]
+    for place in shown:
+        table.add_column(head[place], justify="left" if place < 2 else "right")
     for row in rows:
         marked = "bold" if head[-1] == "mark" and row[-1] else ""
-        table.add_row(*[Text(cell) for cell in row], style=marked)
-    console = Console()
+        table.add_row(*[Text(row[place]) for place in shown], style=marked)
     for line in above:
         console.print(Text(line))
     console.print(table)
