@@ -13,6 +13,8 @@ import undertow as ut
 from tests.inspect.nets import CLASSIFIER, RESIDUAL
 from undertow.cli import main
 from undertow.core.registry import operations
+from undertow.darknet.cfg import read_cfg
+from undertow.darknet.shapes import infer_shapes
 from undertow.errors import FormatError
 from undertow.functions.conv import Conv
 from undertow.inspect.example import example
@@ -178,6 +180,19 @@ def test_the_way_back_begins_below_a_layer_without_a_gradient(tmp_path: Path) ->
     assert row_of(found, "best").formula == ()
     assert trace_caffe(path).layers[-2].gradient.norm > 0
     assert row_of(found, "conv1").skipped[0] == "input gradient: first layer"
+
+
+def test_multiply_adds_are_half_of_the_operations_that_darknet_prints(cfg: Path) -> None:
+    shapes = infer_shapes(read_cfg(cfg))
+    for row in explain(cfg).rows:
+        if row.type == "convolutional":
+            products_alone = sum(p.multiply_adds for p in _forward_products(cfg, row.index))
+            assert products_alone == round(shapes[row.index].bflops * 1e9 / 2)
+            assert 0 <= row.multiply_adds_forward - products_alone <= 3 * math.prod(row.outputs[0])
+
+
+def _forward_products(cfg: Path, layer: int):
+    return [products(call)[0] for call in explain(cfg).find(layer).calls if products(call)]
 
 
 def test_memory_kept_counts_each_array_once(rng: np.random.Generator) -> None:
