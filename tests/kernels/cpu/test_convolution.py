@@ -63,6 +63,8 @@ GRID = {
     "1x1, several blocks of k": (1, 600, 24, 30, 30, (1, 1), ConvGeometry()),
     "1x1, stride 2": (1, 64, 64, 9, 9, (1, 1), ConvGeometry(stride=(2, 2))),
     "7x7, stride 2": (2, 18, 33, 40, 41, (7, 7), ConvGeometry(stride=(2, 2), pad=(3, 3, 3, 3))),
+    "5x5 on few pixels": (2, 20, 50, 12, 12, (5, 5), ConvGeometry()),
+    "windows in the padding alone": (2, 40, 24, 3, 13, (5, 5), ConvGeometry(pad=(7, 6, 1, 0))),
     "uneven in all": (3, 7, 5, 9, 8, (3, 2), ConvGeometry((2, 3), (1, 0, 2, 1), (1, 2))),
     "stride 3, dilation 2": (1, 20, 20, 17, 19, (3, 3), ConvGeometry((3, 3), (2, 2, 2, 2), (2, 2))),
     "groups": (2, 8, 12, 9, 9, (3, 3), ConvGeometry(pad=(1, 1, 1, 1), groups=4)),
