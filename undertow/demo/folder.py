@@ -115,7 +115,7 @@ class DemoFolder:
 
 
 def cfg_text(iterations: int | None = None) -> str:
-    """The demo's cfg; with another number of iterations its steps move in proportion, and burn-in takes half at most."""
+    """The demo's cfg; with another number of iterations its steps move in proportion, burn-in takes half at most."""
     text = resources.files("undertow.demo").joinpath("digits.cfg").read_text(encoding="utf-8")
     if iterations is None:
         return text
