@@ -92,6 +92,17 @@ def test_other_peoples_files_are_left_alone(undertow: Command, tmp_path: Path) -
     assert "this is a file" in undertow("demo", "file").error
 
 
+@pytest.mark.parametrize(("module", "package"), [("sklearn.datasets", "scikit-learn"), ("skimage", "scikit-image")])
+def test_a_missing_package_is_one_message(
+    undertow: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    error = undertow("demo").error
+    assert f"needs the package '{package}'" in error
+    assert "pip install 'undertow[demo]'" in error
+    assert not (tmp_path / "demo-run").exists()
+
+
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     process = start("demo", "-pictures", "12", "-tests", "4", "-iterations", "5000", cwd=tmp_path)
     assert process.stdout is not None

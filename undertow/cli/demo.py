@@ -20,7 +20,9 @@ def demo(words: Words) -> int:
     """Make pictures, train, draw; the exit status."""
     from undertow.cli.interrupt import stopping
     from undertow.demo import DemoFolder, DemoOptions, LastEvaluation, make_trainer, show
+    from undertow.demo.scenes import SceneMaker
 
+    SceneMaker(training=False)  # tells of a missing package before anything is written
     options = DemoOptions(words["pictures"], words["tests"], words["iterations"], seed=words["seed"])
     folder = DemoFolder(Path(words["FOLDER"] or FOLDER))
     if words["threads"]:
