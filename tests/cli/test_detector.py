@@ -55,10 +55,12 @@ def test_train_with_map_keeps_the_best_and_draws_the_chart(undertow: Command, sc
     pytest.importorskip("matplotlib")
     chart = scene.folder / "here.png"
     answer = undertow(
-        "darknet", "detector", "train", scene.data, scene.cfg, "-map_every", "3", "-save_every", "2", "-chart", chart
-    )
+        "darknet", "detector", "train", scene.data, scene.cfg, "-map_every", "3", "-save_every", "2", "-chart", chart,
+        "-iou_thresh", ".4", "-thresh", ".3",
+    )  # fmt: skip
     assert answer.status == 0
-    assert answer.out.count("mean average precision (mAP@0.50)") == 2
+    assert answer.out.count("mean average precision (mAP@0.40)") == 2
+    assert answer.out.count("for conf_thresh = 0.30, TP") == 2
     names = {path.name for path in (scene.folder / "backup").iterdir()}
     assert {"tiny_best.weights", "tiny_2.weights", "tiny_4.weights", "tiny_6.weights", "tiny_map.csv"} <= names
     assert chart.exists()
@@ -209,3 +211,14 @@ def test_valid_writes_the_results(undertow: Command, scene: Scene, weights: Path
     lines = Path("found/comp4_det_test_red.txt").read_text().splitlines()
     assert {line.split()[0] for line in lines} <= {"0", "1", "2", "3", "4", "5"}
     assert len(lines) > 6
+
+
+def test_names_that_the_terminal_lacks_are_shown_escaped(
+    scene: Scene, weights: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (scene.folder / "obj.names").write_text("rot\n犬\n", encoding="utf-8")
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    process = start("darknet", "detector", "map", scene.data, scene.cfg, weights, cwd=scene.folder)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert r"name = \u72ac" in out

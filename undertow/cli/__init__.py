@@ -5,6 +5,7 @@ Exit status: 0 when all went well, 2 for anything wrong with what was given, 130
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line (sys.argv's unless given); returns the exit status."""
+    _take_any_name()
     try:
         # Within the try: Ctrl-C may come while the commands are being imported.
         from undertow.cli.commands import run
@@ -40,3 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "To mend it: check the path, its permissions and the space on the disk"
         )
     return 2
+
+
+def _take_any_name() -> None:
+    """Names of classes and files that the terminal's encoding lacks are shown escaped and read as they are."""
+    for stream, errors in ((sys.stdout, "backslashreplace"), (sys.stdin, "surrogateescape")):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=errors)
