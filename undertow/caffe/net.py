@@ -20,8 +20,10 @@ import numpy as np
 
 from undertow.caffe.blob import Blob, Shape
 from undertow.caffe.build import Builder, state_of
+from undertow.caffe.building_log import building_lines
 from undertow.caffe.debug_info import backward_lines, forward_lines, total_line
 from undertow.caffe.dialect import Dialect, dialect_named
+from undertow.caffe.glog import LOGGER
 from undertow.caffe.insert_splits import insert_splits
 from undertow.caffe.layer import Context, Layer, PythonLoader
 from undertow.caffe.net_function import NetFunction
@@ -74,7 +76,7 @@ class Net:
         self.name = str(message.name)
         self.fork = fork
         self.debug_info = bool(message.debug_info)
-        self.log: Callable[[str], None] = logging.getLogger("undertow.caffe").info
+        self.log: Callable[[str], None] = LOGGER.info
         self.before_forward: list[Step] = []
         self.after_forward: list[Step] = []
         self.before_backward: list[Step] = []
@@ -87,6 +89,9 @@ class Net:
         self.layer_names = [layer.name for layer in self.layers]
         self.blobs: dict[str, Blob] = dict(zip(self.blob_names, self.blob_list, strict=True))
         self.params: dict[str, list[Blob]] = {layer.name: layer.blobs for layer in self.layers if layer.blobs}
+        if fill and LOGGER.isEnabledFor(logging.INFO):
+            for line in building_lines(self):
+                self.log(line)
         if weights is not None:
             self.copy_from(weights)
 

@@ -34,6 +34,7 @@ def copy_layers(net: Net, source: Message, file: str | os.PathLike[str] | None =
     places = {layer.name: i for i, layer in reversed(list(enumerate(net.layers)))}
     for message in source.layer:
         if message.name not in places:
+            net.log(f"Ignoring source layer {message.name}")
             if message.blobs:
                 report.only_in_file.append(message.name)
             continue
@@ -44,9 +45,8 @@ def copy_layers(net: Net, source: Message, file: str | os.PathLike[str] | None =
         if targets:
             report.copied.append(message.name)
     report.only_in_net = [name for name in net.params if name not in report.copied]
-    for names, where in ((report.only_in_file, "only in the file"), (report.only_in_net, "only in the net")):
-        if names:
-            net.log(f"layers with parameters {where}: {', '.join(names)}")
+    if report.only_in_net:
+        net.log(f"layers with parameters only in the net: {', '.join(report.only_in_net)}")
     return report
 
 

@@ -59,7 +59,7 @@ def test_layers_on_one_side_only_are_listed_once() -> None:
     before = target.params["other"][0].data.copy()
     report = target.copy_from(build().to_message())
     assert (report.copied, report.only_in_file, report.only_in_net) == ([], ["fc"], ["other"])
-    assert lines == ["layers with parameters only in the file: fc", "layers with parameters only in the net: other"]
+    assert lines == ["Ignoring source layer fc", "layers with parameters only in the net: other"]
     assert np.array_equal(target.params["other"][0].data, before)
 
 
