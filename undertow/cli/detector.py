@@ -59,6 +59,8 @@ def train(words: Words) -> int:
         validate_rounds=words["mAP_epochs"],
         clear=words["clear"],
         validate=words["map"] or words["map_every"] is not None,
+        iou_threshold=words["iou_thresh"],
+        confidence=words["thresh"],
         mirror=not words["no_flip"],
     )
     with _computing(words), training_watcher(words["plain"]) as shown:
@@ -301,6 +303,8 @@ COMMANDS = (
             Flag("map", "switch", "measure mAP on the pictures of valid= now and then; keep NAME_best.weights"),
             Flag("map_every", "whole", "the same, every N iterations", "N", least=1),
             Flag("mAP_epochs", "whole", "with -map: every N rounds through the pictures (4)", "N", 4, least=1),
+            _threshold(0.25, "with -map: confidence at which right and wrong are counted"),
+            _IOU,
             Flag("mjpeg_port", "whole", "accepted: the chart is a file", "N", answer="no server; the chart is a file"),
             Flag("save_every", "whole", "keep NAME_N.weights every N iterations", "N", least=1),
             Flag("chart", "text", "where the chart goes (chart_NAME.png in the folder of backup=)", "FILE"),

@@ -103,7 +103,7 @@ def training(
     check_memory(net.shapes, training=True)
     net.names = class_names(source, head, required=False)
     pictures = _training_set(source, net, head, options, strict)
-    validator = _validator(source, net) if options.validate else None
+    validator = _validator(source, net, options) if options.validate else None
     for note in (*source.notes, *_findings(pictures)):
         watcher.note(note)
     trainer = Trainer(net, pictures, _output(source, cfg), options, validator=validator, watcher=watcher)
@@ -195,9 +195,9 @@ def _label_classes(head: BoxHead) -> int:
     return head.classes if head.class_map is None else len(head.class_map)
 
 
-def _validator(source: DataFile, net: Network) -> Validator:
+def _validator(source: DataFile, net: Network, options: TrainOptions) -> Validator:
     pictures = validation_set(source, net)
-    return lambda net: pictures.measure(net)
+    return lambda net: pictures.measure(net, iou_threshold=options.iou_threshold, confidence=options.confidence)
 
 
 def _output(source: DataFile, cfg: PathLike) -> Output:

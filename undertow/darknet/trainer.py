@@ -44,6 +44,7 @@ class TrainOptions:
     validate_every: iterations between validations; None for AlexeyAB's: `validate_rounds` times through the pictures,
         100 at least, and not before burn_in.
     clear: count from iteration 0 again, whatever the weights have seen. validate: measure mAP on valid= now and then.
+    iou_threshold, confidence: of these validations, see `evaluate`.
     mirror: pictures may be mirrored; not if flip=0 in the cfg, nor for objects that have a left and a right.
     """
 
@@ -54,6 +55,8 @@ class TrainOptions:
     validate_rounds: int = 4
     clear: bool = False
     validate: bool = False
+    iou_threshold: float = 0.5
+    confidence: float = 0.25
     mirror: bool = True
 
 
