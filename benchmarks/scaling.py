@@ -63,23 +63,33 @@ def _curve(
         for name, timed in at(value).items():
             seconds.setdefault(name, []).append(timed.median)
     for name, values in seconds.items():
+        if len(x) < 3:  # any two points lie on a straight line
+            say(
+                f"{title:42} {name:20} "
+                + ", ".join(f"{k}: {value * 1000:.1f} ms" for k, value in zip(x, values, strict=True))
+            )
+            continue
         slope, intercept, share = fit(x, values)
         say(f"{title:42} {name:20} {slope * 1000:8.2f} ms each + {intercept * 1000:7.1f} ms, R^2 {share:.4f}")
     return Curve(title, label, x, seconds)
 
 
 def draw(curves: list[Curve], path: Path) -> None:
-    """The curves side by side, with their straight lines, as a picture."""
+    """The curves side by side, with straight lines where they have three points or more, as a picture."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12, 8), layout="constrained")
     for axes, curve in zip(figure.subplots(2, 2).flat, curves, strict=True):
         for name, seconds in curve.seconds.items():
             (points,) = axes.plot(curve.x, np.multiply(seconds, 1000), "o", label=name)
+            if len(curve.x) < 3:
+                continue
             slope, intercept, _ = fit(curve.x, seconds)
-            ends = np.array([0 if len(curve.x) > 2 else min(curve.x), max(curve.x)])
+            ends = np.array([0, max(curve.x)])
             axes.plot(ends, 1000 * (slope * ends + intercept), color=points.get_color(), linewidth=1)
         axes.set(title=curve.title, xlabel=curve.label, ylabel="ms per step")
         axes.set_ylim(bottom=0)
+        if len(curve.x) < 3:
+            axes.set_xticks(curve.x)
         axes.legend()
     figure.savefig(path, dpi=110)

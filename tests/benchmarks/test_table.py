@@ -115,6 +115,7 @@ def test_straight_lines() -> None:
 
 def test_the_chart_is_a_picture(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    curves = [Curve(f"curve {i}", "x", [1, 2, 4], {"undertow": [1, 2, 4], "torch": [2, 4, 8]}) for i in range(4)]
+    curves = [Curve(f"curve {i}", "x", [1, 2, 4], {"undertow": [1, 2, 4], "torch": [2, 4, 8]}) for i in range(3)]
+    curves.append(Curve("threads", "threads", [1, 2], {"undertow": [4, 2], "torch": [8, 5]}))
     draw(curves, tmp_path / "chart.png")
     assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
