@@ -34,6 +34,11 @@ class PythonLayer:
         self.type = "Python"
         self.name = message.name
 
+    @property
+    def param_str_(self) -> str:
+        """What `param_str` was called in Caffe's releases before 2015."""
+        return self.param_str
+
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Read the options; called once."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import subprocess
 import sys
 from types import ModuleType
@@ -49,6 +51,13 @@ def test_enums_as_scripts_write_them(pb2: ModuleType) -> None:
     assert layer.pooling_param.HasField("pool")
     assert pb2._V1LAYERPARAMETER_LAYERTYPE.values_by_number[4].name == "CONVOLUTION"
     assert pb2._PHASE.values_by_name["TEST"].number == 1
+
+
+def test_messages_go_to_other_processes(pb2: ModuleType) -> None:
+    datum = pb2.Datum(channels=3, data=b"abc")
+    assert type(datum).__module__ == "undertow.caffe.proto.caffe_pb2"
+    assert pickle.loads(pickle.dumps(datum)) == datum
+    assert copy.deepcopy(datum) == datum
 
 
 def test_parameter_names_as_netspec_looks_for_them(pb2: ModuleType) -> None:

@@ -33,6 +33,7 @@ def test_forward_backward_and_reshape(tmp_path: Path) -> None:
     net.backward()
     assert (net.blobs["data"].diff == 140).all()
     assert net.layers[1].calls == [[True]]
+    assert net.layers[1].param_str == net.layers[1].param_str_ == "10"
     net.blobs["data"].reshape(3, 3, 3)
     net.forward()
     assert all(blob.data.shape == (3, 3, 3) for blob in net.blobs.values())

@@ -15,7 +15,7 @@ from undertow.caffe.proto.schema import DEFAULT_FORK, EnumType, Field, ForkLike,
 from undertow.caffe.proto.wire import parse_bytes
 from undertow.errors import MissingPackage
 
-_PACKAGE = "caffe"
+_PACKAGE, _MODULE = "caffe", "undertow.caffe.proto.caffe_pb2"
 _LABELS = {"optional": 1, "required": 2, "repeated": 3}
 _TYPES = {
     "double": 1, "float": 2, "int64": 3, "uint64": 4, "int32": 5, "fixed64": 6, "fixed32": 7, "bool": 8, "string": 9,
@@ -66,9 +66,11 @@ def _build(schema: Schema) -> dict[str, Any]:
     pool.Add(file)
     get_class = _protobuf("message_factory").GetMessageClass
     names: dict[str, Any] = {"DESCRIPTOR": pool.FindFileByName("caffe.proto")}
+    module = _MODULE if schema is get_schema(DEFAULT_FORK) else None
     for name in schema.messages:
         descriptor = pool.FindMessageTypeByName(f"{_PACKAGE}.{name}")
         names[name] = get_class(descriptor)
+        names[name].__module__ = module  # where pickle finds it
         names[f"_{name.upper()}"] = descriptor
         for enum in descriptor.enum_types:
             names[f"_{name.upper()}_{enum.name.upper()}"] = enum
