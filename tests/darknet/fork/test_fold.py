@@ -39,3 +39,10 @@ def test_folding_after_planned_passes() -> None:
         fold_batch_norm(network)
         for _ in range(4):
             np.testing.assert_allclose(network.predict(images), before, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_predicting_warns_of_no_numbers_that_nobody_computes_with() -> None:
+    network = build(SECTIONS)
+    images, _ = samples(network)
+    assert np.isfinite(network.predict(images)).all()
