@@ -85,13 +85,15 @@ def _settings(given: argparse.Namespace) -> Settings:
 
 def _table(given: argparse.Namespace) -> None:
     print(machine())
-    earlier = table.read_json(given.json) if given.json and given.only != list(ROWS) else {}
-    measured = table.measure(given.only, _settings(given), lambda text: print(text, flush=True))
-    results = {key: (earlier | measured)[key] for key in ROWS if key in earlier | measured}
-    if given.json:
-        table.write_json(given.json, results, given.threads)
-    if given.out:
-        table.write_markdown(given.out, table.markdown(results, given.threads))
+    results = table.read_json(given.json) if given.json and given.only != list(ROWS) else {}
+    for key in given.only:
+        results |= table.measure([key], _settings(given), lambda text: print(text, flush=True))
+        # After every row, so that a run that is cut short leaves what it has.
+        in_order = {row: results[row] for row in ROWS if row in results}
+        if given.json:
+            table.write_json(given.json, in_order, given.threads)
+        if given.out:
+            table.write_markdown(given.out, table.markdown(in_order, given.threads))
 
 
 def _one_net(given: argparse.Namespace) -> None:
