@@ -55,6 +55,18 @@ def test_a_log_is_read_as_the_originals_is(tmp_path: Path, capsys: pytest.Captur
     assert found["rate"] == [(i, "0.1") for i in (0, 2, 4, 6)]
 
 
+def test_a_log_in_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "caffe.INFO").symlink_to("one_of_yesterday")
+    assert train(tmp_path, f"--log_dir={tmp_path}") == 0
+    text = (tmp_path / "caffe.INFO").read_text(encoding="utf-8").splitlines()
+    assert text[0].startswith("Log file created at: 2")
+    assert text[2].startswith("Log line format: [IWEF]mmdd")
+    assert text[3:] == capsys.readouterr().err.splitlines()
+    assert len(list(tmp_path.glob("caffe.*.log.INFO.*"))) == 1
+    assert train(tmp_path, f"--log_dir={tmp_path}/nowhere") != 0
+    assert "make the folder" in capsys.readouterr().err
+
+
 def test_resuming_and_finetuning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train(tmp_path, "-threads", "1") == 0
     whole = (tmp_path / "snap_iter_8.caffemodel").read_bytes()

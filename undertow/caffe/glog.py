@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
 from typing import TextIO
+
+from undertow.errors import UndertowError
 
 LOGGER = logging.getLogger("undertow.caffe")
 _LEVELS = (logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
@@ -77,6 +81,40 @@ def shown_by(sink: Callable[[str], object]) -> Iterator[None]:
         yield
     finally:
         _handler.sink = before
+
+
+@contextmanager
+def written_into(folder: str | os.PathLike[str]) -> Iterator[Path]:
+    """Within, shown lines go into a file of this folder too, named and begun as glog does; `caffe.INFO` leads to it.
+
+    Raises UndertowError where the folder cannot be written to.
+    """
+    now, machine = datetime.now(), platform.node() or "(unknown)"
+    user = os.environ.get("USER") or "invalid-user"
+    path = Path(folder) / f"caffe.{machine}.{user}.log.INFO.{now:%Y%m%d-%H%M%S}.{os.getpid()}"
+    head = (
+        f"Log file created at: {now:%Y/%m/%d %H:%M:%S}",
+        f"Running on machine: {machine}",
+        "Log line format: [IWEF]mmdd hh:mm:ss.uuuuuu threadid file:line] msg",
+    )
+    try:
+        path.write_text("\n".join([*head, ""]), encoding="utf-8")
+        link = path.with_name("caffe.INFO")
+        link.unlink(missing_ok=True)
+        link.symlink_to(path.name)
+    except OSError as problem:
+        raise UndertowError(
+            f"no log can be written into {os.fspath(folder)}: {problem.strerror}",
+            remedy="make the folder, or leave out --log_dir",
+        ) from problem
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(GlogFormatter())
+    LOGGER.addHandler(handler)
+    try:
+        yield path
+    finally:
+        LOGGER.removeHandler(handler)
+        handler.close()
 
 
 def stop() -> None:

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from undertow.cli.messages import say
@@ -34,6 +34,7 @@ _COMMON = (
     Flag("minloglevel", "whole", "lines to show: 0 all, 1 warnings, 2 errors (0)", "N", least=0),
     Flag("logtostderr", "switch", "accepted: it is always so"),
     Flag("alsologtostderr", "switch", "accepted: it is always so"),
+    Flag("log_dir", "text", "write the log into a file of this folder too; caffe.INFO leads to it", "FOLDER", ""),
 )  # fmt: skip
 _MODEL = Flag("model", "text", "the net's prototxt", "FILE", "")
 _ITERATIONS = Flag("iterations", "whole", "how many passes (50)", "N", 50, least=1)
@@ -158,7 +159,8 @@ def _running(words: Words) -> Iterator[None]:
         set_threads(words["threads"])
     glog.start(words["minloglevel"])
     try:
-        with precision(words["precision"]):
+        log_file = glog.written_into(words["log_dir"]) if words["log_dir"] else nullcontext()
+        with log_file, precision(words["precision"]):
             yield
     finally:
         glog.stop()
