@@ -69,7 +69,9 @@ class Blob:
         """Take another shape; the memory stays if it is large enough, and with it the numbers in it."""
         if len(shape) > MAX_AXES or any(length < 0 for length in shape):
             raise ShapeError(f"a blob has at most {MAX_AXES} axes, none of them negative, got {tuple(shape)}")
-        shape = tuple(int(length) for length in shape)
+        given, shape = shape, tuple(int(length) for length in shape)
+        if shape != given:
+            raise ShapeError(f"the lengths of a blob's axes are whole numbers, got {given}", remedy="divide with //")
         if shape != self.shape or not self._views:
             self.shape = shape
             self._views = {}

@@ -30,6 +30,14 @@ def two_layers(**options):  # type: ignore[no-untyped-def]
 # --- blobs ----------------------------------------------------------------------------------------------
 
 
+def test_lengths_are_whole_numbers() -> None:
+    blob = Blob((2, 3))
+    blob.reshape(4 / 2, np.int64(1))  # type: ignore[arg-type]
+    assert blob.data.shape == (2, 1)
+    with pytest.raises(ShapeError, match=r"whole numbers, got \(3.5, 1\)"):
+        blob.reshape(7 / 2, 1)  # type: ignore[arg-type]
+
+
 def test_a_blob_keeps_its_memory() -> None:
     blob = Blob((2, 3))
     data = blob.data
