@@ -21,6 +21,8 @@ from undertow.caffe.solver import Solver
 _ITERATION = re.compile(r"it(\d+)/")
 _RATE = re.compile(r"\([^()]* iter/s, [^()]* iters\)")
 # Lines of the tool that this program has no counterpart of.
+# What is said while a net is built; the recorded logs were kept without it.
+_BUILDING = re.compile(r"\S+ (?:->|<-) .*|    with loss weight .*|\S+ (?:needs|does not need) backward computation\.")
 _SKIPPED = re.compile(r".*\.h5$")
 
 
@@ -227,6 +229,7 @@ def _compare_logs(name: str, folder: Path, lines: list[str], place: str, result:
     found = [_RATE.sub("(RATE)", line).replace(f"{place}/", "") for line in lines]
     heads = {line.split(" ")[0] for line in wanted} | {""}
     found = [line for line in found if line.split(" ")[0] in heads and line.split("\n")[0] == line]
+    found = [line for line in found if not _BUILDING.fullmatch(line)]
     numbers = re.compile(r"(?<== )[-\d.e+]+|(?<=Loss: )[-\d.e+]+")
     result.text(name, [numbers.sub("N", line) for line in found], [numbers.sub("N", line) for line in wanted])
     ours = [float(n) for line in found for n in numbers.findall(line)]
