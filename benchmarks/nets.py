@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from undertow.darknet.cfg import Config, parse_cfg, read_cfg
+from undertow.darknet.files.cfg import Config, parse_cfg, read_cfg
 
 _TINY_ANCHORS = "10,14, 23,27, 37,58, 81,82, 135,169, 344,319"
 _ANCHORS = "10,13, 16,30, 33,23, 30,61, 62,45, 59,119, 116,90, 156,198, 373,326"

@@ -7,11 +7,11 @@ from typing import cast
 import pytest
 
 from tests.cases.support import case, warned
-from undertow.darknet.cfg import Config, parse_cfg, read_cfg
-from undertow.darknet.options import read_net_options, read_options
-from undertow.darknet.options_heads import YoloOptions
-from undertow.darknet.options_layers import ConvolutionalOptions
-from undertow.darknet.shapes import infer_shapes
+from undertow.darknet.files.cfg import Config, parse_cfg, read_cfg
+from undertow.darknet.files.options import read_net_options, read_options
+from undertow.darknet.files.options_heads import YoloOptions
+from undertow.darknet.files.options_layers import ConvolutionalOptions
+from undertow.darknet.files.shapes import infer_shapes
 from undertow.errors import FormatError, ShapeError, UndertowError
 
 

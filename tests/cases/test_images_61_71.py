@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from undertow.darknet.decode import correct_yolo_boxes
+from undertow.darknet.detection.decode import correct_yolo_boxes
 from undertow.data.images import load_image, load_pixels
 from undertow.data.resize import letterbox_image, resize_image, stretch_image
 from undertow.errors import FormatError, UndertowWarning

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from tests.cases.support import case, copied
-from undertow.darknet.datafile import read_data
-from undertow.darknet.imagelist import read_image_list
-from undertow.darknet.labels import LabelReader, read_labels
-from undertow.darknet.names import read_names
-from undertow.darknet.paths import label_path
+from undertow.darknet.files.datafile import read_data
+from undertow.darknet.files.imagelist import read_image_list
+from undertow.darknet.files.labels import LabelReader, read_labels
+from undertow.darknet.files.names import read_names
+from undertow.darknet.files.paths import label_path
 from undertow.errors import FormatError
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tests.cases.support import case, warned
-from undertow.darknet.cfg import read_cfg
-from undertow.darknet.shapes import NetworkShapes, infer_shapes
-from undertow.darknet.weights import WeightsFile, read_weights
+from undertow.darknet.files.cfg import read_cfg
+from undertow.darknet.files.shapes import NetworkShapes, infer_shapes
+from undertow.darknet.files.weights import WeightsFile, read_weights
 from undertow.errors import FormatError
 
 NINE = np.arange(1, 10, dtype=np.float32).reshape(1, 1, 3, 3)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from undertow.core import Variable, check_gradients, no_grad, test_mode
-from undertow.darknet.cfg import make_config, read_cfg
 from undertow.darknet.dialect import DARKNET_CPU, DARKNET_GPU, DIALECTS, EXACT, Dialect, dialect_named
-from undertow.darknet.layer import updates_name
+from undertow.darknet.files.cfg import make_config, read_cfg
+from undertow.darknet.files.options import SECTIONS
+from undertow.darknet.layers.layer import updates_name
+from undertow.darknet.layers.sections import LAYERS
 from undertow.darknet.network import Network
-from undertow.darknet.options import SECTIONS
-from undertow.darknet.sections import LAYERS
 from undertow.errors import GraphError, ShapeError, UndertowError
 
 GOLDENS = Path(__file__).parent.parent / "goldens" / "darknet"

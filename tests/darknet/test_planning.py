@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import undertow as ut
-from undertow.darknet.cfg import parse_cfg
+from undertow.darknet.files.cfg import parse_cfg
 from undertow.darknet.network import Network
 from undertow.errors import NonFiniteError
 from undertow.plans.unit_conv import ConvUnit
@@ -269,7 +269,7 @@ sys.meta_path.insert(0, Hidden())
 import warnings
 warnings.simplefilter("ignore")
 import numpy as np
-from undertow.darknet.cfg import parse_cfg
+from undertow.darknet.files.cfg import parse_cfg
 from undertow.darknet.network import Network
 lines = ["[net]", "batch=1", "width=8", "height=8", "channels=3"]
 lines += ["[convolutional]", "filters=2", "size=3", "pad=1", "activation=leaky"]

@@ -20,7 +20,7 @@ pytest.importorskip("skimage", reason="the demo's photographs come with scikit-i
 from tests.cli.conftest import Answer, start
 from undertow.cli import main
 from undertow.darknet import load, read_cfg
-from undertow.darknet.options import read_net_options
+from undertow.darknet.files.options import read_net_options
 from undertow.demo.folder import cfg_text
 from undertow.demo.sheet import contact_sheet
 

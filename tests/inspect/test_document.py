@@ -85,8 +85,8 @@ def test_the_comparison_of_lines_notices_a_change() -> None:
 
 
 def test_yolov3_from_its_plan_has_107_layers_and_23_residuals(tmp_path: Path) -> None:
-    from undertow.darknet.cfg import read_cfg
-    from undertow.darknet.shapes import infer_shapes
+    from undertow.darknet.files.cfg import read_cfg
+    from undertow.darknet.files.shapes import infer_shapes
 
     path = tmp_path / "yolov3.cfg"
     path.write_text(yolov3_cfg())

@@ -13,8 +13,8 @@ import undertow as ut
 from tests.inspect.nets import CLASSIFIER, RESIDUAL
 from undertow.cli import main
 from undertow.core.registry import operations
-from undertow.darknet.cfg import read_cfg
-from undertow.darknet.shapes import infer_shapes
+from undertow.darknet.files.cfg import read_cfg
+from undertow.darknet.files.shapes import infer_shapes
 from undertow.errors import FormatError
 from undertow.functions.conv import Conv
 from undertow.inspect.example import example

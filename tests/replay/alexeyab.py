@@ -18,14 +18,14 @@ from tests.replay import darknet
 from tests.replay.compare import Comparison
 from undertow.core.modes import no_grad, precision, test_mode
 from undertow.core.variable import Variable
-from undertow.darknet.boxes import Candidates
-from undertow.darknet.boxes_measures import MEASURES, box_diounms
-from undertow.darknet.cfg import read_cfg
+from undertow.darknet.detection.boxes import Candidates
+from undertow.darknet.detection.boxes_measures import MEASURES, box_diounms
+from undertow.darknet.detection.nms import do_nms, do_nms_obj, do_nms_sort
 from undertow.darknet.dialect import ALEXEYAB
+from undertow.darknet.files.cfg import read_cfg
 from undertow.darknet.fold import fold_batch_norm
-from undertow.darknet.layer import Pass
+from undertow.darknet.layers.layer import Pass
 from undertow.darknet.network import Network
-from undertow.darknet.nms import do_nms, do_nms_obj, do_nms_sort
 from undertow.data.resize import letterbox_image, resize_image
 
 case_folders = darknet.case_folders

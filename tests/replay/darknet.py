@@ -15,14 +15,14 @@ import numpy as np
 from tests.replay.compare import Comparison
 from tests.replay.darknet_pictures import replay_augmentation, replay_images, replay_operations
 from undertow.core.modes import precision
-from undertow.darknet.boxes import Candidates
-from undertow.darknet.cfg import read_cfg
+from undertow.darknet.detection.boxes import Candidates
+from undertow.darknet.detection.nms import do_nms_obj, do_nms_sort
 from undertow.darknet.dialect import DARKNET_CPU
-from undertow.darknet.layer import Layer
+from undertow.darknet.files.cfg import read_cfg
+from undertow.darknet.files.options import read_net_options
+from undertow.darknet.files.weights_header import LONG_HEADER
+from undertow.darknet.layers.layer import Layer
 from undertow.darknet.network import Network, learning_rate_policy
-from undertow.darknet.nms import do_nms_obj, do_nms_sort
-from undertow.darknet.options import read_net_options
-from undertow.darknet.weights_header import LONG_HEADER
 from undertow.data.crand import GlibcRandom
 
 TOLERANCE = 1e-5

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from tests.replay.compare import Comparison
-from undertow.darknet.boxes import box_iou, box_rmse
-from undertow.darknet.tree import read_tree
+from undertow.darknet.detection.boxes import box_iou, box_rmse
+from undertow.darknet.files.tree import read_tree
 from undertow.data import augment, colour, resize, rotate
 from undertow.data.augment import ClassifierOptions, Colours, DetectionOptions
 from undertow.data.crand import GlibcRandom

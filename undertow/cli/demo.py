@@ -73,7 +73,7 @@ def _watcher() -> Iterator[Any]:
 
 def _tell(folder: Any, options: Any, evaluation: Any) -> None:
     """What came out, what to open, and what to try next."""
-    from undertow.darknet.chart import can_draw
+    from undertow.darknet.learning.chart import can_draw
 
     files = shlex.join(map(str, (folder.data, folder.cfg, folder.weights)))
     picture = shlex.quote(str(folder.pictures("test")[-1]))

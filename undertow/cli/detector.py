@@ -14,10 +14,10 @@ from typing import Any
 from undertow.cli.messages import fail, say
 from undertow.cli.words import Command, Flag, Words
 from undertow.core.modes import PRECISIONS, precision
-from undertow.darknet.boxes import Detection
-from undertow.darknet.cfg import read_cfg
-from undertow.darknet.choice import choose_dialect
+from undertow.darknet.detection.boxes import Detection
 from undertow.darknet.dialect import DIALECTS, Dialect, dialect_named
+from undertow.darknet.files.cfg import read_cfg
+from undertow.darknet.files.choice import choose_dialect
 from undertow.errors import UndertowError
 
 _NO_GPU = "there is no GPU here: one process computes on the CPU"
@@ -46,11 +46,11 @@ def train(words: Words) -> int:
     """detector train DATA CFG [WEIGHTS]"""
     from undertow.cli.interrupt import stopping
     from undertow.cli.progress import training_watcher
-    from undertow.darknet.chart import Chart, can_draw
+    from undertow.darknet.learning.chart import Chart, can_draw
+    from undertow.darknet.learning.trainer import TrainOptions
+    from undertow.darknet.learning.trainlog import TrainLog
+    from undertow.darknet.learning.watchers import Together
     from undertow.darknet.runs import training
-    from undertow.darknet.trainer import TrainOptions
-    from undertow.darknet.trainlog import TrainLog
-    from undertow.darknet.watchers import Together
 
     options = TrainOptions(
         seed=words["seed"],
@@ -92,9 +92,9 @@ def train(words: Words) -> int:
 
 def test(words: Words) -> int:
     """detector test DATA CFG WEIGHTS [IMAGE]; without IMAGE, paths are read from stdin."""
-    from undertow.darknet.datafile import read_data
+    from undertow.darknet.files.datafile import read_data
+    from undertow.darknet.learning.trainer import detection_head
     from undertow.darknet.runs import class_names, load
-    from undertow.darknet.trainer import detection_head
 
     with _computing(words):
         source = read_data(words["DATA"], words["strict"])
@@ -126,8 +126,8 @@ def _test_many(net: Any, words: Words) -> int:
 
 def _test_one(net: Any, path: str, words: Words) -> None:
     """Print what is found in one picture, as the C program does, and write the picture with its boxes."""
-    from undertow.darknet.detector import as_picture, detect
-    from undertow.darknet.draw import draw_detections, save_image
+    from undertow.darknet.detection.detector import as_picture, detect
+    from undertow.darknet.detection.draw import draw_detections, save_image
 
     picture = as_picture(path, net.c)
     start = time.perf_counter()
@@ -154,7 +154,7 @@ def _printed(found: Detection, extended: bool) -> str:
 def measure(words: Words) -> int:
     """detector map DATA CFG WEIGHTS"""
     from undertow.cli.progress import Counting
-    from undertow.darknet.datafile import read_data
+    from undertow.darknet.files.datafile import read_data
     from undertow.darknet.runs import load, validation_set
 
     with _computing(words):
@@ -180,12 +180,12 @@ def measure(words: Words) -> int:
 def write(words: Words) -> int:
     """detector valid DATA CFG WEIGHTS"""
     from undertow.cli.progress import Counting
-    from undertow.darknet.datafile import read_data
-    from undertow.darknet.pictures import find_in_pictures
-    from undertow.darknet.results import write_results
+    from undertow.darknet.detection.pictures import find_in_pictures
+    from undertow.darknet.detection.results import write_results
+    from undertow.darknet.detection.validation import MAP_NMS, MAP_THRESHOLD
+    from undertow.darknet.files.datafile import read_data
+    from undertow.darknet.learning.trainer import detection_head
     from undertow.darknet.runs import class_names, load
-    from undertow.darknet.trainer import detection_head
-    from undertow.darknet.validation import MAP_NMS, MAP_THRESHOLD
 
     with _computing(words):
         source = read_data(words["DATA"], words["strict"])
@@ -205,7 +205,7 @@ def write(words: Words) -> int:
 def recall(words: Words) -> int:
     """detector recall DATA CFG WEIGHTS"""
     from undertow.cli.progress import Counting
-    from undertow.darknet.datafile import read_data
+    from undertow.darknet.files.datafile import read_data
     from undertow.darknet.runs import load, validation_set
 
     with _computing(words):

@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from undertow.cli.messages import say
-from undertow.darknet.evaluate import Evaluation
-from undertow.darknet.head_statistics import HeadStatistics
-from undertow.darknet.pictures import Tick
-from undertow.darknet.trainer import Iteration, Trainer, TrainingWatcher, TrainResult
+from undertow.darknet.detection.evaluate import Evaluation
+from undertow.darknet.detection.pictures import Tick
+from undertow.darknet.layers.head_statistics import HeadStatistics
+from undertow.darknet.learning.trainer import Iteration, Trainer, TrainingWatcher, TrainResult
 
 
 @contextlib.contextmanager

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from undertow.cli.messages import say
 from undertow.cli.words import Command, Flag, UsageError, Words
-from undertow.darknet.cfg import read_cfg
-from undertow.darknet.shapes import infer_shapes
-from undertow.darknet.weights import read_weights, write_weights
+from undertow.darknet.files.cfg import read_cfg
+from undertow.darknet.files.shapes import infer_shapes
+from undertow.darknet.files.weights import read_weights, write_weights
 
 
 def partial(words: Words) -> int:

@@ -7,28 +7,28 @@ for found in net.detect("dog.jpg", threshold=0.5, nms=0.45):
 result = train("obj.data", "obj.cfg", "darknet53.conv.74")
 """
 
-from undertow.darknet.boxes import Box as Box
-from undertow.darknet.boxes import Detection as Detection
-from undertow.darknet.cfg import Config as Config
-from undertow.darknet.cfg import read_cfg as read_cfg
-from undertow.darknet.datafile import read_data as read_data
-from undertow.darknet.detector import detect as detect
+from undertow.darknet.detection.boxes import Box as Box
+from undertow.darknet.detection.boxes import Detection as Detection
+from undertow.darknet.detection.detector import detect as detect
+from undertow.darknet.detection.draw import draw_detections as draw_detections
+from undertow.darknet.detection.evaluate import Evaluation as Evaluation
 from undertow.darknet.dialect import DIALECTS as DIALECTS
 from undertow.darknet.dialect import Dialect as Dialect
-from undertow.darknet.draw import draw_detections as draw_detections
-from undertow.darknet.evaluate import Evaluation as Evaluation
+from undertow.darknet.files.cfg import Config as Config
+from undertow.darknet.files.cfg import read_cfg as read_cfg
+from undertow.darknet.files.datafile import read_data as read_data
+from undertow.darknet.files.names import read_names as read_names
 from undertow.darknet.fold import fold_batch_norm as fold_batch_norm
-from undertow.darknet.layer import Layer as Layer
-from undertow.darknet.names import read_names as read_names
+from undertow.darknet.layers.layer import Layer as Layer
+from undertow.darknet.learning.trainer import Trainer as Trainer
+from undertow.darknet.learning.trainer import TrainingWatcher as TrainingWatcher
+from undertow.darknet.learning.trainer import TrainOptions as TrainOptions
+from undertow.darknet.learning.trainer import TrainResult as TrainResult
 from undertow.darknet.network import Network as Network
 from undertow.darknet.runs import load as load
 from undertow.darknet.runs import train as train
 from undertow.darknet.runs import training as training
 from undertow.darknet.runs import validate as validate
-from undertow.darknet.trainer import Trainer as Trainer
-from undertow.darknet.trainer import TrainingWatcher as TrainingWatcher
-from undertow.darknet.trainer import TrainOptions as TrainOptions
-from undertow.darknet.trainer import TrainResult as TrainResult
 
 __all__ = [
     "DIALECTS",

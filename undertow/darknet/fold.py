@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from undertow.darknet.functions_fork import normalized_weights
-from undertow.darknet.layers_plain import Shortcut
-from undertow.darknet.layers_weighted import Convolutional
+from undertow.darknet.layers.functions_fork import normalized_weights
+from undertow.darknet.layers.layers_plain import Shortcut
+from undertow.darknet.layers.layers_weighted import Convolutional
 from undertow.darknet.network import Network
 
 

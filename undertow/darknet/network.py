@@ -10,21 +10,21 @@ import numpy as np
 
 from undertow.core.modes import is_training, no_grad, test_mode, train_mode
 from undertow.core.variable import Parameter, Variable
-from undertow.darknet.boxes import Candidates, Detection
-from undertow.darknet.cfg import Config
-from undertow.darknet.choice import check_trainable
-from undertow.darknet.decode import get_network_boxes
+from undertow.darknet.detection.boxes import Candidates, Detection
+from undertow.darknet.detection.decode import get_network_boxes
+from undertow.darknet.detection.nms import do_nms
 from undertow.darknet.dialect import EXACT, Dialect
-from undertow.darknet.draws import Draws
-from undertow.darknet.layer import Array, BuildContext, Layer, Pass, as_rows, updates_name
-from undertow.darknet.layers_loss import HeadLayer
-from undertow.darknet.nms import do_nms
-from undertow.darknet.nonfinite import check_cost, check_updates
-from undertow.darknet.options_net import NetOptions
+from undertow.darknet.files.cfg import Config
+from undertow.darknet.files.choice import check_trainable
+from undertow.darknet.files.options_net import NetOptions
+from undertow.darknet.files.shapes import NetworkShapes, check_memory, infer_shapes
+from undertow.darknet.files.weights import WeightsFile, read_weights, write_weights
+from undertow.darknet.layers.draws import Draws
+from undertow.darknet.layers.layer import Array, BuildContext, Layer, Pass, as_rows, updates_name
+from undertow.darknet.layers.layers_loss import HeadLayer
+from undertow.darknet.layers.sections import build_layer
+from undertow.darknet.learning.nonfinite import check_cost, check_updates
 from undertow.darknet.planning import NetworkPlans
-from undertow.darknet.sections import build_layer
-from undertow.darknet.shapes import NetworkShapes, check_memory, infer_shapes
-from undertow.darknet.weights import WeightsFile, read_weights, write_weights
 from undertow.errors import GraphError, ShapeError
 from undertow.optimizers import DarknetAdam, DarknetParameter, DarknetSGD, Policy
 from undertow.optimizers.policies import from_darknet
@@ -275,8 +275,8 @@ class Network:
     def detect(
         self, image: str | os.PathLike[str] | Array, threshold: float = 0.5, nms: float = 0.45
     ) -> list[Detection]:
-        """What is found in one picture, a path or an array; see `undertow.darknet.detector.detect`."""
-        from undertow.darknet.detector import detect
+        """What is found in one picture, a path or an array; see `undertow.darknet.detection.detector.detect`."""
+        from undertow.darknet.detection.detector import detect
 
         return detect(self, image, threshold, nms)
 
@@ -306,7 +306,7 @@ class Network:
         )
 
     def suppress(self, candidates: Candidates, threshold: float) -> Candidates:
-        """Non-maximum suppression of the kind that the last head asks for; see `undertow.darknet.nms`."""
+        """Non-maximum suppression of the kind that the last head asks for; see `undertow.darknet.detection.nms`."""
         heads = [layer for layer in self.layers if isinstance(layer, HeadLayer)]
         kind, beta = (heads[-1].nms_kind, heads[-1].beta_nms) if heads else ("default", 0.0)
         return do_nms(candidates, threshold, kind, beta)

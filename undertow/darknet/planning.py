@@ -8,8 +8,8 @@ import numpy as np
 
 from undertow.core.modes import no_grad, test_mode
 from undertow.core.variable import Variable
-from undertow.darknet.layers_loss import HeadLayer, LossLayer
-from undertow.darknet.nonfinite import check_cost
+from undertow.darknet.layers.layers_loss import HeadLayer, LossLayer
+from undertow.darknet.learning.nonfinite import check_cost
 from undertow.errors import GraphError
 
 if TYPE_CHECKING:

@@ -7,21 +7,21 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-from undertow.darknet.cfg import read_cfg
-from undertow.darknet.choice import check_trainable, choose_dialect
-from undertow.darknet.datafile import DataFile, read_data
-from undertow.darknet.dataset import TrainingSet
+from undertow.darknet.detection.evaluate import Evaluation
+from undertow.darknet.detection.pictures import Tick
+from undertow.darknet.detection.validation import ValidationSet
 from undertow.darknet.dialect import Dialect, dialect_named
-from undertow.darknet.evaluate import Evaluation
-from undertow.darknet.imagelist import read_image_list
-from undertow.darknet.labels import LabelReader
-from undertow.darknet.layers_heads import BoxHead
-from undertow.darknet.layers_loss import HeadLayer
-from undertow.darknet.names import read_names
-from undertow.darknet.network import Network
-from undertow.darknet.pictures import Tick
-from undertow.darknet.shapes import check_memory
-from undertow.darknet.trainer import (
+from undertow.darknet.files.cfg import read_cfg
+from undertow.darknet.files.choice import check_trainable, choose_dialect
+from undertow.darknet.files.datafile import DataFile, read_data
+from undertow.darknet.files.imagelist import read_image_list
+from undertow.darknet.files.labels import LabelReader
+from undertow.darknet.files.names import read_names
+from undertow.darknet.files.shapes import check_memory
+from undertow.darknet.layers.layers_heads import BoxHead
+from undertow.darknet.layers.layers_loss import HeadLayer
+from undertow.darknet.learning.dataset import TrainingSet
+from undertow.darknet.learning.trainer import (
     Output,
     Trainer,
     TrainingWatcher,
@@ -31,7 +31,7 @@ from undertow.darknet.trainer import (
     check_length,
     detection_head,
 )
-from undertow.darknet.validation import ValidationSet
+from undertow.darknet.network import Network
 from undertow.data.augment import Colours, DetectionOptions
 from undertow.errors import FormatError, UndertowWarning
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from undertow.darknet.cfg import parse_cfg
-from undertow.darknet.prefetch import Prefetcher
+from undertow.darknet.files.cfg import parse_cfg
+from undertow.darknet.learning.prefetch import Prefetcher
 from undertow.demo.scenes import NAMES, SceneMaker
 from undertow.errors import UndertowError
 from undertow.files import atomic_write
@@ -119,7 +119,7 @@ def cfg_text(iterations: int | None = None) -> str:
     text = resources.files("undertow.demo").joinpath("digits.cfg").read_text(encoding="utf-8")
     if iterations is None:
         return text
-    from undertow.darknet.options import read_net_options
+    from undertow.darknet.files.options import read_net_options
 
     config = parse_cfg(text, "digits.cfg")
     net = read_net_options(config)

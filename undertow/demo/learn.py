@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from undertow.darknet.chart import Chart, can_draw
-from undertow.darknet.evaluate import Evaluation
+from undertow.darknet.detection.evaluate import Evaluation
+from undertow.darknet.learning.chart import Chart, can_draw
+from undertow.darknet.learning.trainer import Trainer, TrainingWatcher, TrainOptions
+from undertow.darknet.learning.trainlog import TrainLog
+from undertow.darknet.learning.watchers import Together
 from undertow.darknet.runs import load, training
-from undertow.darknet.trainer import Trainer, TrainingWatcher, TrainOptions
-from undertow.darknet.trainlog import TrainLog
-from undertow.darknet.watchers import Together
 from undertow.demo.folder import DemoFolder
 from undertow.demo.scenes import NAMES
 from undertow.demo.sheet import draw_predictions

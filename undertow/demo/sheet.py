@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from undertow.darknet.detector import as_picture, detect
-from undertow.darknet.draw import draw_detections, save_image
+from undertow.darknet.detection.detector import as_picture, detect
+from undertow.darknet.detection.draw import draw_detections, save_image
 from undertow.darknet.network import Network
 from undertow.data.resize import Picture
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from undertow.darknet.datafile import read_data
-from undertow.darknet.imagelist import read_image_list
-from undertow.darknet.labels import LabelReader, read_labels
-from undertow.darknet.layers_loss import HeadLayer
+from undertow.darknet.files.datafile import read_data
+from undertow.darknet.files.imagelist import read_image_list
+from undertow.darknet.files.labels import LabelReader, read_labels
+from undertow.darknet.layers.layers_loss import HeadLayer
 from undertow.darknet.network import Network
 from undertow.errors import FormatError, ShapeError
 
@@ -86,7 +86,7 @@ def _random_truth(net: Network, count: int, rng: np.random.Generator) -> Array:
 
 
 def _picture_batch(net: Network, path: PathLike) -> Batch:
-    from undertow.darknet.detector import as_picture, fit_picture
+    from undertow.darknet.detection.detector import as_picture, fit_picture
 
     image = np.asarray(fit_picture(net, as_picture(path, net.c)), np.float32)
     return Batch(image[None], None, os.fspath(path))
@@ -94,8 +94,8 @@ def _picture_batch(net: Network, path: PathLike) -> Batch:
 
 def _listed_batch(net: Network, path: PathLike, count: int) -> Batch:
     """The first pictures of train= of a .data file, with their labels, as training without augmentation takes them."""
-    from undertow.darknet.dataset import TrainingSet
-    from undertow.darknet.trainer import detection_head
+    from undertow.darknet.learning.dataset import TrainingSet
+    from undertow.darknet.learning.trainer import detection_head
     from undertow.data.augment import Colours, DetectionOptions
 
     source = read_data(path)

@@ -9,9 +9,9 @@ import numpy as np
 
 from undertow.core.modes import train_mode
 from undertow.core.variable import Parameter, Variable
-from undertow.darknet.cfg import read_cfg
-from undertow.darknet.choice import check_trainable, choose_dialect
 from undertow.darknet.dialect import Dialect
+from undertow.darknet.files.cfg import read_cfg
+from undertow.darknet.files.choice import check_trainable, choose_dialect
 from undertow.darknet.network import Network
 from undertow.errors import FormatError
 from undertow.inspect.batches import Batch

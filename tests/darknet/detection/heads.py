@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tests.data.goldens import Golden
-from undertow.darknet.boxes import Candidates
-from undertow.darknet.decode import YoloHead, get_network_boxes
+from undertow.darknet.detection.boxes import Candidates
+from undertow.darknet.detection.decode import YoloHead, get_network_boxes
 
 
 def sections(golden: Golden) -> list[tuple[str, dict[str, str]]]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.data import goldens
-from undertow.darknet.boxes import Box, Candidates, box_iou, box_rmse, to_centers, to_corners
+from undertow.darknet.detection.boxes import Box, Candidates, box_iou, box_rmse, to_centers, to_corners
 from undertow.errors import ShapeError
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.darknet.detection import heads
 from tests.data import goldens
-from undertow.darknet.decode import YoloHead, activate_yolo, correct_yolo_boxes, get_network_boxes, yolo_boxes
-from undertow.darknet.nms import do_nms_obj, do_nms_sort
+from undertow.darknet.detection.decode import YoloHead, activate_yolo, correct_yolo_boxes, get_network_boxes, yolo_boxes
+from undertow.darknet.detection.nms import do_nms_obj, do_nms_sort
 from undertow.errors import ShapeError
 
 RECORDED = [

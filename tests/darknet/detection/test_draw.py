@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import ImageFont
 
-from undertow.darknet.boxes import Box, Detection
-from undertow.darknet.draw import class_color, draw_detections, save_image
-from undertow.darknet.lettering import lettering
+from undertow.darknet.detection.boxes import Box, Detection
+from undertow.darknet.detection.draw import class_color, draw_detections, save_image
+from undertow.darknet.detection.lettering import lettering
 from undertow.data.images import load_image
 
 GREY = np.full((3, 200, 300), 0.5, np.float32)
@@ -107,7 +107,7 @@ def test_names_in_any_script(name: str) -> None:
 
 
 def test_letters_no_font_has_become_readable_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("undertow.darknet.lettering._others", tuple)
+    monkeypatch.setattr("undertow.darknet.detection.lettering._others", tuple)
     assert lettering("Straße café 猫", 12)[1] == "Strasse cafe ?"
     assert lettering("plain", 12)[1] == "plain"
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from undertow.darknet.boxes import Candidates
-from undertow.darknet.evaluate import (
+from undertow.darknet.detection.boxes import Candidates
+from undertow.darknet.detection.evaluate import (
     average_precision,
     count,
     evaluate,
@@ -19,7 +19,7 @@ from undertow.darknet.evaluate import (
     evaluate_recall,
     precision_recall,
 )
-from undertow.darknet.matching import IGNORED, RIGHT, WRONG, Predictions, Truth, Verdicts, judge, pair
+from undertow.darknet.detection.matching import IGNORED, RIGHT, WRONG, Predictions, Truth, Verdicts, judge, pair
 from undertow.errors import ShapeError
 
 BOX = (0.5, 0.5, 0.4, 0.4)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from undertow.darknet.boxes import Candidates, box_iou
-from undertow.darknet.nms import do_nms_obj, do_nms_sort
+from undertow.darknet.detection.boxes import Candidates, box_iou
+from undertow.darknet.detection.nms import do_nms_obj, do_nms_sort
 
 
 def plain_rule(candidates: Candidates, threshold: float, by_class: bool) -> Candidates:
@@ -69,10 +69,10 @@ def test_agrees_with_the_plain_rule(by_class: bool, seed: int, count: int, class
 def test_many_boxes_row_by_row(suppress: object, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     boxes = rng.uniform(0.2, 0.8, (300, 4)).astype(np.float32)
     candidates = Candidates(boxes, rng.random(300, np.float32), rng.random((300, 3), np.float32))
-    monkeypatch.setattr("undertow.darknet.nms._AT_ONCE", 300)
+    monkeypatch.setattr("undertow.darknet.detection.nms._AT_ONCE", 300)
     at_once = suppress(candidates, 0.4)
-    monkeypatch.setattr("undertow.darknet.nms._AT_ONCE", 299)
-    monkeypatch.setattr("undertow.darknet.nms._AT_ONCE_FOR_CLASSES", 299)
+    monkeypatch.setattr("undertow.darknet.detection.nms._AT_ONCE", 299)
+    monkeypatch.setattr("undertow.darknet.detection.nms._AT_ONCE_FOR_CLASSES", 299)
     row_by_row = suppress(candidates, 0.4)
     assert np.array_equal(at_once.boxes, row_by_row.boxes)
     assert np.array_equal(at_once.probabilities, row_by_row.probabilities)

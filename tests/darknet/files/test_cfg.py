@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from undertow.darknet.cfg import Config, Section, make_config, parse_cfg, read_cfg
+from undertow.darknet.files.cfg import Config, Section, make_config, parse_cfg, read_cfg
 from undertow.errors import FormatError, UndertowWarning
 
 SMALL = "[net]\nwidth=4\nheight=4\nchannels=1\n\n[maxpool]\nsize=2\nstride=2\n"

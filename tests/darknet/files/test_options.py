@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from undertow.darknet import options_layers as layers
-from undertow.darknet.cfg import make_config, parse_cfg
-from undertow.darknet.fork_keys import BY_SECTION, COMMON, Effect
-from undertow.darknet.option_fields import key_of, option_fields
-from undertow.darknet.options import (
+from undertow.darknet.files import options_layers as layers
+from undertow.darknet.files.cfg import make_config, parse_cfg
+from undertow.darknet.files.fork_keys import BY_SECTION, COMMON, Effect
+from undertow.darknet.files.option_fields import key_of, option_fields
+from undertow.darknet.files.options import (
     SECTIONS,
     read_layer_options,
     read_net_options,
@@ -19,8 +19,8 @@ from undertow.darknet.options import (
     training_gaps,
     unsupported_section,
 )
-from undertow.darknet.options_heads import RegionOptions, YoloOptions
-from undertow.darknet.options_net import NetOptions
+from undertow.darknet.files.options_heads import RegionOptions, YoloOptions
+from undertow.darknet.files.options_net import NetOptions
 from undertow.errors import FormatError, UndertowWarning
 
 IMAGE = {"width": 8, "height": 8, "channels": 3}

@@ -15,15 +15,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from undertow.darknet.cfg import make_config, parse_cfg, read_cfg
-from undertow.darknet.datafile import read_data
-from undertow.darknet.imagelist import read_image_list
-from undertow.darknet.labels import read_labels
-from undertow.darknet.names import read_names
-from undertow.darknet.option_fields import option_fields
-from undertow.darknet.options import SECTIONS
-from undertow.darknet.shapes import infer_shapes
-from undertow.darknet.weights import read_weights, write_weights
+from undertow.darknet.files.cfg import make_config, parse_cfg, read_cfg
+from undertow.darknet.files.datafile import read_data
+from undertow.darknet.files.imagelist import read_image_list
+from undertow.darknet.files.labels import read_labels
+from undertow.darknet.files.names import read_names
+from undertow.darknet.files.option_fields import option_fields
+from undertow.darknet.files.options import SECTIONS
+from undertow.darknet.files.shapes import infer_shapes
+from undertow.darknet.files.weights import read_weights, write_weights
 from undertow.errors import UndertowError, UndertowWarning
 
 CFG = b"""[net]

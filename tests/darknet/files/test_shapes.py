@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from undertow.darknet.cfg import make_config, parse_cfg, read_cfg
-from undertow.darknet.options import SECTIONS
-from undertow.darknet.shape_rules import RULES
-from undertow.darknet.shapes import NetworkShapes, check_memory, infer_shapes
+from undertow.darknet.files.cfg import make_config, parse_cfg, read_cfg
+from undertow.darknet.files.options import SECTIONS
+from undertow.darknet.files.shape_rules import RULES
+from undertow.darknet.files.shapes import NetworkShapes, check_memory, infer_shapes
 from undertow.errors import FormatError, ShapeError, UndertowWarning
 
 Layer = tuple[str, dict[str, Any]]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.data import goldens
-from undertow.darknet.tree import read_tree
+from undertow.darknet.files.tree import read_tree
 from undertow.errors import FormatError
 
 

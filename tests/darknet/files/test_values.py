@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from undertow.darknet.cfg import Section, parse_cfg
-from undertow.darknet.values import (
+from undertow.darknet.files.cfg import Section, parse_cfg
+from undertow.darknet.files.values import (
     choice_value,
     flag_value,
     float_value,

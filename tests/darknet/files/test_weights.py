@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from tests.cases.support import warned
-from undertow.darknet.cfg import make_config, read_cfg
-from undertow.darknet.shapes import NetworkShapes, infer_shapes
-from undertow.darknet.weights import WeightsFile, read_weights, write_weights
+from undertow.darknet.files.cfg import make_config, read_cfg
+from undertow.darknet.files.shapes import NetworkShapes, infer_shapes
+from undertow.darknet.files.weights import WeightsFile, read_weights, write_weights
 from undertow.errors import FormatError, ShapeError, UndertowWarning
 
 Arrays = dict[tuple[int, str], np.ndarray]

@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from undertow.darknet.boxes import Box, Candidates
-from undertow.darknet.boxes_measures import MEASURES, box_ciou, box_diou, box_diounms, box_giou
-from undertow.darknet.decode import Frame
-from undertow.darknet.decode_gaussian import GaussianHead
-from undertow.darknet.nms import do_nms, do_nms_sort
+from undertow.darknet.detection.boxes import Box, Candidates
+from undertow.darknet.detection.boxes_measures import MEASURES, box_ciou, box_diou, box_diounms, box_giou
+from undertow.darknet.detection.decode import Frame
+from undertow.darknet.detection.decode_gaussian import GaussianHead
+from undertow.darknet.detection.nms import do_nms, do_nms_sort
 from undertow.errors import ShapeError
 
 Array = np.ndarray

@@ -10,10 +10,10 @@ import pytest
 
 from tests.darknet.training.scenes import make_scene
 from undertow.darknet import load, training
-from undertow.darknet.cfg import parse_cfg
-from undertow.darknet.choice import choose_dialect
 from undertow.darknet.dialect import ALEXEYAB, EXACT
-from undertow.darknet.weights_header import WeightsHeader
+from undertow.darknet.files.cfg import parse_cfg
+from undertow.darknet.files.choice import choose_dialect
+from undertow.darknet.files.weights_header import WeightsHeader
 from undertow.errors import FormatError
 
 NET = "[net]\nwidth=8\nheight=8\nchannels=3\n"

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from undertow.core import Variable, check_gradients
-from undertow.darknet import functions_fork as functions
-from undertow.darknet.options_layers import FORK_ACTIVATIONS
+from undertow.darknet.files.options_layers import FORK_ACTIVATIONS
+from undertow.darknet.layers import functions_fork as functions
 from undertow.functions.pooling import AvgPool2d, MaxPool2d
 
 SHAPE = (2, 5, 4, 6)

@@ -10,8 +10,8 @@ import pytest
 
 from tests.darknet.layers.small import COST, Section, build, check_network, conv, net, samples
 from undertow.core.modes import test_mode as inference
-from undertow.darknet.cfg import make_config, parse_cfg
 from undertow.darknet.dialect import ALEXEYAB, EXACT
+from undertow.darknet.files.cfg import make_config, parse_cfg
 from undertow.darknet.network import Network
 from undertow.errors import FormatError, ShapeError
 

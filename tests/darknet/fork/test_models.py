@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from undertow.darknet import Network, load
-from undertow.darknet.detector import as_picture, fit_picture
+from undertow.darknet.detection.detector import as_picture, fit_picture
 from undertow.darknet.dialect import ALEXEYAB
 from undertow.kernels.reference.batchnorm import BatchNormRule, Scaling
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from undertow.darknet.cfg import read_cfg
-from undertow.darknet.decode import get_network_boxes
+from undertow.darknet.detection.decode import get_network_boxes
 from undertow.darknet.dialect import ALEXEYAB
-from undertow.darknet.layers_loss import HeadLayer
+from undertow.darknet.files.cfg import read_cfg
+from undertow.darknet.layers.layers_loss import HeadLayer
 from undertow.darknet.network import Network
 from undertow.kernels.reference.batchnorm import BatchNormRule, Scaling
 

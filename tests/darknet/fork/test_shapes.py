@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from undertow.darknet.cfg import read_cfg
-from undertow.darknet.shapes import infer_shapes
+from undertow.darknet.files.cfg import read_cfg
+from undertow.darknet.files.shapes import infer_shapes
 from undertow.errors import FormatError, UndertowWarning
 
 # Broken files: masks beyond num=, and anchors without a comma between them, which the fork reads from foreign memory.

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from undertow.core import Variable, check_gradients
-from undertow.darknet.cfg import make_config
 from undertow.darknet.dialect import EXACT, Dialect
+from undertow.darknet.files.cfg import make_config
 from undertow.darknet.network import Network
 
 Section = tuple[str, dict[str, Any]]

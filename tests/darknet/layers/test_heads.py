@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.darknet.layers.small import Section, build, check_network, conv, net, samples
-from undertow.darknet.boxes import box_iou
-from undertow.darknet.detector import detect, fit_picture
+from undertow.darknet.detection.boxes import box_iou
+from undertow.darknet.detection.detector import detect, fit_picture
 from undertow.darknet.dialect import DARKNET_CPU, DARKNET_GPU
 from undertow.darknet.network import Network
 from undertow.data.resize import resize_image

@@ -8,8 +8,8 @@ import pytest
 from tests.darknet.layers.small import Section, conv, net, samples
 from tests.darknet.layers.test_heads import detection, detection_truth, instances, region, region_truth
 from tests.darknet.layers.test_simple import NETS
-from undertow.darknet.cfg import make_config
 from undertow.darknet.dialect import DARKNET_CPU, EXACT, Dialect
+from undertow.darknet.files.cfg import make_config
 from undertow.darknet.network import Network
 
 ISEG: list[Section] = [net(), conv(5, activation="linear"), ("iseg", {"classes": 2, "ids": 3})]

@@ -10,7 +10,7 @@ import pytest
 from tests.darknet.layers.small import COST, Section, build, check_network, net, samples
 from undertow.core import Variable, check_gradients
 from undertow.darknet.dialect import DARKNET_CPU, DARKNET_GPU, EXACT
-from undertow.darknet.recurrent_original import InnerStep, MatrixProduct
+from undertow.darknet.layers.recurrent_original import InnerStep, MatrixProduct
 from undertow.errors import ShapeError
 from undertow.functions import darknet_activation, linear
 from undertow.functions.norm_batch import RunningStatistics, batch_norm

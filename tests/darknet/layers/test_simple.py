@@ -9,9 +9,9 @@ import pytest
 
 from tests.darknet.layers.small import COST, Section, build, check_network, conv, net, samples
 from undertow.darknet.dialect import DARKNET_CPU
-from undertow.darknet.draws import Draws, uniforms
-from undertow.darknet.layers_reorg import Reorg
-from undertow.darknet.normal_functions import lrn_window
+from undertow.darknet.layers.draws import Draws, uniforms
+from undertow.darknet.layers.layers_reorg import Reorg
+from undertow.darknet.layers.normal_functions import lrn_window
 from undertow.data.crand import GlibcRandom
 
 NETS: dict[str, list[Section]] = {
@@ -168,7 +168,7 @@ def test_draws_of_the_c_library() -> None:
 
 
 def test_networks_with_one_seed_drop_the_same(rng: np.random.Generator) -> None:
-    from undertow.darknet.cfg import make_config
+    from undertow.darknet.files.cfg import make_config
     from undertow.darknet.network import Network
 
     def rand(seed: int, passes: int) -> Any:

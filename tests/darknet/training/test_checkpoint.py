@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from tests.darknet.training.scenes import Scene
-from undertow.darknet import Network, TrainOptions, load, trainer, training
-from undertow.darknet.checkpoint import load_checkpoint, parameter_digest, state_path
-from undertow.darknet.head_statistics import HeadStatistics
-from undertow.darknet.trainer import Iteration, Trainer, TrainingWatcher
+from undertow.darknet import Network, TrainOptions, load, training
+from undertow.darknet.layers.head_statistics import HeadStatistics
+from undertow.darknet.learning import trainer
+from undertow.darknet.learning.checkpoint import load_checkpoint, parameter_digest, state_path
+from undertow.darknet.learning.trainer import Iteration, Trainer, TrainingWatcher
 
 
 class Recorder(TrainingWatcher):

@@ -8,9 +8,9 @@ import pytest
 from PIL import Image
 
 from tests.darknet.training.scenes import Scene
-from undertow.darknet.dataset import Sample, TrainingSet
-from undertow.darknet.imagelist import read_image_list
-from undertow.darknet.labels import LabelReader
+from undertow.darknet.files.imagelist import read_image_list
+from undertow.darknet.files.labels import LabelReader
+from undertow.darknet.learning.dataset import Sample, TrainingSet
 from undertow.data.augment import Colours, DetectionOptions, augment_detection
 from undertow.data.crand import CounterRandom
 from undertow.data.images import load_pixels

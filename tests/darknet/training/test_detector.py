@@ -10,7 +10,7 @@ import pytest
 
 from tests.darknet.training.scenes import Scene
 from undertow.darknet import DIALECTS, Network, load
-from undertow.darknet.detector import as_picture, fit_picture
+from undertow.darknet.detection.detector import as_picture, fit_picture
 from undertow.data.images import load_image, load_pixels
 from undertow.errors import FormatError, ShapeError
 

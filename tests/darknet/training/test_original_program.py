@@ -13,8 +13,8 @@ import pytest
 
 from tests.darknet.training.scenes import Scene
 from undertow.darknet import load, train
-from undertow.darknet.pictures import Found, find_in_pictures
-from undertow.darknet.results import write_results
+from undertow.darknet.detection.pictures import Found, find_in_pictures
+from undertow.darknet.detection.results import write_results
 
 pytestmark = [
     pytest.mark.darknet_program,

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from undertow.darknet.prefetch import Prefetcher
+from undertow.darknet.learning.prefetch import Prefetcher
 
 
 def test_results_come_in_order_whatever_the_timing() -> None:

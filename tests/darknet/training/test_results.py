@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from undertow.darknet.boxes import Candidates
-from undertow.darknet.pictures import Found
-from undertow.darknet.results import COCO_IDS, write_results
+from undertow.darknet.detection.boxes import Candidates
+from undertow.darknet.detection.pictures import Found
+from undertow.darknet.detection.results import COCO_IDS, write_results
 from undertow.errors import FormatError
 
 NAMES = ["cat", "dog"]

@@ -11,9 +11,9 @@ import pytest
 from tests.darknet.training.scenes import Scene
 from tests.darknet.training.test_checkpoint import Recorder
 from undertow.darknet import Network, TrainOptions, load, train, training
+from undertow.darknet.detection.evaluate import Evaluation
 from undertow.darknet.dialect import EXACT
-from undertow.darknet.evaluate import Evaluation
-from undertow.darknet.trainer import TrainingWatcher, train_step
+from undertow.darknet.learning.trainer import TrainingWatcher, train_step
 from undertow.data.augment import Colours, DetectionOptions
 from undertow.errors import FormatError, NonFiniteError, UndertowError
 
@@ -80,7 +80,7 @@ def test_files_are_saved_when_the_original_saves_them(
     made = training(scene.data, scene.cfg, options=TrainOptions(save_every=save_every), watcher=files)
     made._step = nothing
     monkeypatch.setattr(made, "_samples", lambda: Endless())
-    monkeypatch.setattr("undertow.darknet.trainer.save_checkpoint", lambda *arguments: None)
+    monkeypatch.setattr("undertow.darknet.learning.trainer.save_checkpoint", lambda *arguments: None)
     monkeypatch.setattr(made.net, "save_weights", lambda path: None)
     made.run()
     backups = [name for name in files.saved_files if name == "tiny.backup"]

@@ -7,11 +7,12 @@ import pytest
 from PIL import Image
 
 from tests.darknet.training.scenes import Scene
-from undertow.darknet import TrainOptions, chart, training
-from undertow.darknet.chart import Chart, draw_chart
-from undertow.darknet.trainer import Iteration, TrainingWatcher
-from undertow.darknet.trainlog import LOSS_COLUMNS, TrainLog
-from undertow.darknet.watchers import Together
+from undertow.darknet import TrainOptions, training
+from undertow.darknet.learning import chart
+from undertow.darknet.learning.chart import Chart, draw_chart
+from undertow.darknet.learning.trainer import Iteration, TrainingWatcher
+from undertow.darknet.learning.trainlog import LOSS_COLUMNS, TrainLog
+from undertow.darknet.learning.watchers import Together
 from undertow.errors import UndertowWarning
 
 

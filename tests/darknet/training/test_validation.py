@@ -7,11 +7,11 @@ import pytest
 
 from tests.darknet.training.scenes import Scene
 from undertow.darknet import Network, load, train, validate
-from undertow.darknet.evaluate import evaluate
-from undertow.darknet.labels import read_labels
-from undertow.darknet.matching import Predictions, Truth
+from undertow.darknet.detection.evaluate import evaluate
+from undertow.darknet.detection.matching import Predictions, Truth
+from undertow.darknet.detection.validation import ValidationSet
+from undertow.darknet.files.labels import read_labels
 from undertow.darknet.runs import validation_set
-from undertow.darknet.validation import ValidationSet
 from undertow.errors import FormatError, UndertowWarning
 
 

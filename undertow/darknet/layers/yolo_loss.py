@@ -1,0 +1,159 @@
+"""The loss of a yolo layer as one operation: activation, truth assignment and gradient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from undertow.core.function import Function
+from undertow.core.registry import Sample, register
+from undertow.core.variable import Operand, Variable
+from undertow.darknet.detection.decode import activate_yolo
+from undertow.darknet.layers.yolo_assignment import Assignment, YoloRule, assign
+
+Array = np.ndarray[Any, Any]
+
+
+def _samples(rng: np.random.Generator) -> list[Sample]:
+    rule = YoloRule(
+        anchors=np.array([[4.0, 5.0], [10.0, 8.0]]),
+        mask=(0, 1),
+        classes=2,
+        net_size=(32, 24),
+        ignore_threshold=0.3,
+        truth_threshold=1.0,
+        max_boxes=90,
+    )
+    x = rng.standard_normal((2, 14, 3, 4))
+    truth = np.zeros((2, 15))
+    truth[0, :10] = (0.3, 0.4, 0.15, 0.2, 1, 0.32, 0.42, 0.3, 0.3, 0)
+    truth[1, :5] = (0.8, 0.1, 0.3, 0.3, 0)
+
+    return [Sample((x,), lambda x: yolo_loss(x, truth, rule), note="two anchors, two objects in one cell")]
+
+
+@register(
+    "yolo_loss",
+    gradient="once",
+    forward=(
+        "y = logistic(x) for x, y, objectness and classes, x for w, h; loss = sum of weight (softplus(x) - target x) "
+        "over the logistic ones + 1/2 sum of weight (target - x)^2 over w, h"
+    ),
+    backward="gx = gloss weight (y - target) + gy slope, slope = y (1 - y) for the logistic ones, else 1",
+    samples=_samples,
+)
+class YoloLoss(Function):
+    """Outputs and loss of a yolo layer.
+
+    The loss is the one Darknet derives its deltas from: binary cross entropy of x, y, objectness and classes and half
+    the squared error of w and h, box terms weighted with 2 - w*h. What Darknet prints as cost is the sum of
+    squares of the deltas, `(function.delta ** 2).sum()`.
+
+    The second input is the truth, without a gradient. straight_through: gradients of the outputs pass to the input
+    unchanged (see `Dialect.straight_through_heads`).
+    """
+
+    def __init__(self, rule: YoloRule, straight_through: bool = False) -> None:
+        self.rule, self.straight_through = rule, straight_through
+        self.assignment: Assignment
+
+    def forward(self, x: Array, truth: Array) -> tuple[Array, Array]:
+        raw = _by_anchor(x, self.rule)
+        output = raw.copy()
+        for part in (slice(0, 2), slice(4, None)):
+            output[:, :, part] = _logistic(raw[:, :, part])
+        self.assignment = assign(output, truth.astype(x.dtype, copy=False), self.rule)
+        return output.reshape(x.shape), np.asarray(self._loss(raw), dtype=x.dtype)
+
+    def backward(self, gy: Array, gloss: Array) -> tuple[Array, None]:
+        gx = -gloss * self.assignment.delta()
+        if gy.any():
+            gy = gy.reshape(gx.shape)
+            gx = gx + (gy if self.straight_through else gy * self._slope())
+        return gx.reshape(self.inputs[0].shape), None
+
+    def _slope(self) -> Array:
+        output = self.assignment.output
+        slope = output * (1 - output)
+        slope[:, :, 2:4] = 1
+        return slope
+
+    @property
+    def delta(self) -> Array:
+        """Darknet's delta, minus the gradient of the loss, in the shape of the input."""
+        delta = self.assignment.delta()
+        batch, n, values, height, width = delta.shape
+        return delta.reshape(batch, n * values, height, width)
+
+    def _loss(self, raw: Array) -> float:
+        """Summed only where something is asked for: most weights are zero."""
+        target, weight = self.assignment.target, self.assignment.weight
+        total = 0.0
+        for part in (slice(0, 2), slice(4, None)):
+            x, t, w = raw[:, :, part], target[:, :, part], weight[:, :, part]
+            asked = w != 0
+            x, t, w = x[asked], t[asked], w[asked]
+            total += float(np.sum(w * (np.logaddexp(0, x) - t * x), dtype=np.float64))
+        error = target[:, :, 2:4] - raw[:, :, 2:4]
+        return total + 0.5 * float(np.sum(weight[:, :, 2:4] * error * error, dtype=np.float64))
+
+
+def yolo_loss(x: Operand, truth: Operand, rule: YoloRule, straight_through: bool = False) -> Any:
+    """Outputs and summed loss of a yolo layer, see `YoloLoss`.
+
+    x: (batch, n*(5 + classes), h, w). truth: (batch, 5*boxes), each box x, y, w, h relative to the picture and a class;
+    the list ends at x = 0. Returns (outputs of the shape of x, loss of shape ()).
+    """
+    return YoloLoss(rule, straight_through)(x, truth)
+
+
+def _output_samples(rng: np.random.Generator) -> list[Sample]:
+    def sample(scale_x_y: float, new_coords: bool) -> Sample:
+        arrays = (rng.standard_normal((2, 14, 3, 2)),)
+        note = f"scale_x_y={scale_x_y}, new_coords={new_coords}"
+        return Sample(arrays, lambda x: yolo_output(x, 2, 2, scale_x_y, new_coords), note=note)
+
+    return [sample(1.0, False), sample(1.5, False), sample(2.0, True)]
+
+
+@register(
+    "yolo_output",
+    gradient="once",
+    forward="y = logistic(x) for x, y, objectness and classes (x itself with new_coords), then s y - (s-1)/2 for x, y",
+    backward="gx = gy logistic'(x), times s for x, y; gy for w, h",
+    samples=_output_samples,
+)
+class YoloOutput(Function):
+    """What a yolo layer gives at inference; see `undertow.darknet.detection.decode.activate_yolo`."""
+
+    def __init__(self, n: int, classes: int, scale_x_y: float, new_coords: bool) -> None:
+        self.n, self.classes, self.scale_x_y, self.new_coords = n, classes, scale_x_y, new_coords
+
+    def forward(self, x: Array) -> Array:
+        return activate_yolo(x, self.n, self.classes, self.scale_x_y, self.new_coords)
+
+    def backward(self, gy: Array) -> Array:
+        x = self.input.data
+        gx = np.array(gy, order="C").reshape(len(x), self.n, 5 + self.classes, -1)
+        if not self.new_coords:
+            y = _logistic(np.ascontiguousarray(x)).reshape(gx.shape)
+            for part in (slice(0, 2), slice(4, None)):
+                gx[:, :, part] *= y[:, :, part] * (1 - y[:, :, part])
+        gx[:, :, :2] *= self.scale_x_y
+        return gx.reshape(x.shape)
+
+
+def yolo_output(x: Operand, n: int, classes: int, scale_x_y: float = 1.0, new_coords: bool = False) -> Variable:
+    """Output of a yolo layer with n anchors without its loss; x: (batch, n*(5 + classes), h, w)."""
+    return YoloOutput(n, classes, scale_x_y, new_coords)(x)
+
+
+def _by_anchor(x: Array, rule: YoloRule) -> Array:
+    batch, _, height, width = x.shape
+    return np.ascontiguousarray(x).reshape(batch, len(rule.mask), 5 + rule.classes, height, width)
+
+
+def _logistic(x: Array) -> Array:
+    with np.errstate(over="ignore"):
+        return 1 / (1 + np.exp(-x))

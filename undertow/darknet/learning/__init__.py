@@ -1,0 +1,1 @@
+"""Training a detector: samples, the loop, checkpoints, logs and charts."""

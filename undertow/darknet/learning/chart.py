@@ -1,0 +1,133 @@
+"""The chart of a training: loss and mAP over iterations, as Darknet users know it."""
+
+from __future__ import annotations
+
+import io
+import os
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from undertow.darknet.learning.trainer import Trainer, TrainingWatcher, TrainResult
+from undertow.darknet.learning.trainlog import Row, TrainLog
+from undertow.errors import MissingPackage, UndertowWarning
+from undertow.files import atomic_write
+
+LOSS_COLOR, AVERAGE_COLOR, MAP_COLOR = "#9db7d5", "#1f5fa8", "#c8371b"
+
+
+class Chart(TrainingWatcher):
+    """Draws the numbers of a log at every backup and at the end. path: of the picture, a .png.
+
+    Where it cannot be written, a warning tells so once: hours of training are not thrown away for a picture.
+    """
+
+    def __init__(self, log: TrainLog, path: str | os.PathLike[str], title: str = "") -> None:
+        self.path, self.title = Path(path), title
+        self._log, self._last = log, 0
+        self._told = False
+
+    def started(self, trainer: Trainer) -> None:
+        self._last = trainer.last_iteration
+
+    def saved(self, path: Path) -> None:
+        if path.suffix == ".backup" and self._log.losses:
+            self.draw()
+
+    def finished(self, result: TrainResult) -> None:
+        if self._log.losses:
+            self.draw()
+
+    def draw(self) -> None:
+        """Write the picture now."""
+        try:
+            draw_chart(self.path, self._log.losses, self._log.validations, self._last, self.title)
+        except OSError as problem:
+            if not self._told:
+                self._told = True
+                reason = f"{self.path}: the chart cannot be written ({problem.strerror or problem}); training goes on"
+                warnings.warn(UndertowWarning(reason), stacklevel=2)
+
+
+def can_draw() -> bool:
+    """Whether the package that draws charts is installed."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def draw_chart(
+    path: str | os.PathLike[str],
+    losses: Sequence[Row],
+    validations: Sequence[Row],
+    last_iteration: int,
+    title: str = "",
+) -> None:
+    """Write a picture (1200 x 750 pixels) of loss, its running average, and mAP where there are validations.
+
+    losses, validations: rows of `TrainLog`. Raises MissingPackage without matplotlib.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingPackage("matplotlib", "charts", "drawing charts") from None
+    figure = Figure(figsize=(12, 7.5), dpi=100, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    _draw_losses(axes, losses)
+    axes.set_xlim(0, max(last_iteration, 1))
+    axes.set_xlabel("iteration")
+    axes.grid(True, color="#e3e3e3")
+    axes.set_axisbelow(True)
+    handles, labels = axes.get_legend_handles_labels()
+    if validations:
+        handles_right, labels_right = _draw_validations(axes.twinx(), validations)
+        handles, labels = handles + handles_right, labels + labels_right
+    axes.legend(handles, labels, loc="center right")
+    axes.set_title(_heading(title, losses, validations), loc="left")
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", metadata={"Software": None})
+    with atomic_write(path) as stream:
+        stream.write(picture.getvalue())
+
+
+def _draw_losses(axes: Any, losses: Sequence[Row]) -> None:
+    iterations = [row["iteration"] for row in losses]
+    average = np.array([row["average_loss"] for row in losses])
+    axes.plot(iterations, [row["loss"] for row in losses], color=LOSS_COLOR, linewidth=0.8, label="loss")
+    axes.plot(iterations, average, color=AVERAGE_COLOR, linewidth=1.8, label="average loss")
+    axes.set_ylabel("loss", color=AVERAGE_COLOR)
+    axes.set_ylim(0, _ceiling(average))
+
+
+def _ceiling(average: np.ndarray) -> float:
+    """High enough for all but the first, huge losses, which would flatten the rest."""
+    settled = average[len(average) // 10 :]
+    return float(max(settled.max() * 1.15, average.min() * 2, 1e-6))
+
+
+def _draw_validations(axes: Any, validations: Sequence[Row]) -> tuple[list[Any], list[str]]:
+    iterations = [row["iteration"] for row in validations]
+    percent = [100 * row["map"] for row in validations]
+    axes.plot(iterations, percent, color=MAP_COLOR, linewidth=1.8, marker="o", markersize=5, label="mAP@0.5 (%)")
+    axes.set_ylim(0, 105)
+    axes.set_ylabel("mAP@0.5 (%)", color=MAP_COLOR)
+    for x, y in zip(iterations, percent, strict=True):
+        place = "right" if x == iterations[-1] else "center"  # the last one stands at the edge
+        axes.annotate(f"{y:.0f}", (x, y), textcoords="offset points", xytext=(0, -16), ha=place, color=MAP_COLOR)
+    handles, labels = axes.get_legend_handles_labels()
+    return handles, labels
+
+
+def _heading(title: str, losses: Sequence[Row], validations: Sequence[Row]) -> str:
+    last = losses[-1]
+    parts = [f"iteration {int(last['iteration'])}", f"average loss {last['average_loss']:.3f}"]
+    if validations:
+        parts.append(f"mAP {100 * validations[-1]['map']:.1f} %, best {100 * max(r['map'] for r in validations):.1f} %")
+    return ", ".join([title, *parts] if title else parts)

@@ -1,0 +1,137 @@
+"""The pictures a detector learns from, as Darknet draws and changes them (src/data.c, load_data_detection)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.darknet.files.imagelist import ImageList
+from undertow.darknet.files.issues import Issue
+from undertow.darknet.files.labels import LabelReader
+from undertow.data.augment import Boxes, DetectionOptions, augment_detection
+from undertow.data.crand import CounterRandom
+from undertow.data.images import load_pixels
+from undertow.data.resize import Picture
+from undertow.errors import FormatError, UndertowError
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One picture to learn from.
+
+    image: (channels, height, width), 0..1. truth: (5 * boxes,), for each box x, y, w, h relative to the picture and
+    its class, zeros after the last. path: where the picture comes from.
+    """
+
+    image: Picture
+    truth: NDArray[np.float32]
+    path: str
+
+
+class TrainingSet:
+    """The pictures of a list with their boxes; `sample` gives any sample of a training run by its number.
+
+    All label files are read at once, so that a broken one is told before hours are lost. Pictures that cannot be read
+    are skipped: another one is drawn in their place, `skipped` tells which. Safe to use from several threads.
+
+    seed: of all draws. boxes: room for so many boxes in the truth (`max=` of the head). channels: of the net.
+    strict: pictures that cannot be read are errors. Raises FormatError for label files that cannot be read.
+    """
+
+    def __init__(
+        self,
+        images: ImageList,
+        labels: LabelReader,
+        augmentation: DetectionOptions,
+        *,
+        seed: int = 0,
+        boxes: int = 90,
+        channels: int = 3,
+        strict: bool = False,
+    ) -> None:
+        if channels not in (1, 3):
+            raise FormatError(f"pictures have 1 or 3 channels, the net takes {channels}", remedy="set channels=3")
+        self.file, self.paths = images.file, images.paths
+        self.augmentation, self.seed, self.boxes_in_truth = augmentation, seed, boxes
+        self.channels, self.strict = channels, strict
+        self.missing: tuple[Issue, ...] = images.issues
+        self.labels = labels
+        self.boxes: list[Boxes] = read_all_labels(self.paths, labels)
+        self._skipped: dict[int, Issue] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @property
+    def skipped(self) -> list[Issue]:
+        """One entry for each picture that could not be read so far, in the order they were met."""
+        with self._lock:
+            return list(self._skipped.values())
+
+    @property
+    def crowded(self) -> int:
+        """Pictures with more boxes than the truth has room for."""
+        return sum(len(boxes) > self.boxes_in_truth for boxes in self.boxes)
+
+    def sample(self, counter: int, size: tuple[int, int]) -> Sample:
+        """Sample number `counter` of the run, for a net of `size` (width, height).
+
+        Which picture, and what is done to it, follows from (seed, counter) and the files alone. As in the original,
+        pictures are drawn with replacement. Raises FormatError when no picture of the list can be read.
+        """
+        random = CounterRandom(self.seed, counter)
+        while True:
+            index = random.index(len(self.paths))
+            pixels = self._pixels(index)
+            if pixels is not None:
+                break
+        try:
+            image, truth = augment_detection(
+                pixels.transpose(2, 0, 1), self.boxes[index], size, self.augmentation, random, self.boxes_in_truth
+            )
+        except UndertowError:
+            raise
+        except Exception as error:
+            raise UndertowError(f"the picture cannot be made ready: {error}", file=self.paths[index]) from error
+        return Sample(image, truth.reshape(-1), self.paths[index])
+
+    def _pixels(self, index: int) -> NDArray[np.uint8] | None:
+        """The picture as it is stored, None when it cannot be read."""
+        if index in self._skipped:
+            return None
+        path = self.paths[index]
+        try:
+            return load_pixels(path, self.channels, labelled=len(self.boxes[index]) > 0)
+        except FormatError as problem:
+            with self._lock:
+                self._skipped[index] = Issue("unreadable picture", problem.reason, path, dropped=True)
+                none_left = len(self._skipped) == len(self.paths)
+            if self.strict:
+                raise
+            if none_left:
+                raise FormatError(
+                    f"none of the {len(self.paths)} pictures can be read; the last one: {path}: {problem.reason}",
+                    file=self.file,
+                    remedy="check the list and the files it names",
+                ) from problem
+            return None
+
+
+def read_all_labels(paths: Sequence[str], labels: LabelReader) -> list[Boxes]:
+    """The boxes of each picture. Raises FormatError that names the first broken label file and counts the others."""
+    boxes, problems = [], []
+    for path in paths:
+        try:
+            boxes.append(labels(path).boxes)
+        except FormatError as problem:
+            problems.append(problem)
+    if not problems:
+        return boxes
+    first = problems[0]
+    more = f"; {len(problems) - 1} more label files are broken" if len(problems) > 1 else ""
+    raise FormatError(f"{first.reason}{more}", file=first.file, line=first.line, remedy=first.remedy)

@@ -1,0 +1,73 @@
+"""Finding where numbers stopped being finite, so that a ruined training says which layer and which array it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from undertow.errors import NonFiniteError
+
+if TYPE_CHECKING:
+    from undertow.darknet.layers.layer import Layer
+    from undertow.darknet.network import Network
+
+Array = np.ndarray[Any, Any]
+_REMEDY = "lower learning_rate, lengthen burn_in, or look at the pictures and labels named here"
+
+
+def is_finite(array: Array) -> bool:
+    """Whether no value is NaN or infinite; one pass without a mask in the usual case."""
+    flat = array.reshape(-1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        # A sum of finite values may still overflow: then the slow way decides.
+        return bool(np.isfinite(flat.sum())) or bool(np.isfinite(flat).all())
+
+
+def check_cost(net: Network) -> None:
+    """Raise NonFiniteError when the cost of the forward pass is not finite, naming the first array that is not.
+
+    Called before anything is changed by a backward pass.
+    """
+    if np.isfinite(net.cost):
+        return
+    if net.input is not None and not is_finite(net.input):
+        raise NonFiniteError(f"the pictures hold {_describe(net.input)}", remedy=_REMEDY)
+    for layer in net.layers:
+        for name, array in _forward_arrays(layer):
+            if not is_finite(array):
+                raise _ruined(layer, name, array)
+    raise NonFiniteError(f"the cost is {net.cost}, although all outputs are finite", remedy=_REMEDY)
+
+
+def check_updates(net: Network) -> None:
+    """Raise NonFiniteError when an accumulated update is not finite; called before the parameters take it."""
+    for layer in reversed(net.layers):
+        for name, array in layer.updates.items():
+            if not is_finite(array):
+                raise _ruined(layer, name, array)
+
+
+def check_parameters(net: Network) -> None:
+    """Raise NonFiniteError when something that would be saved is not finite."""
+    for layer in net.layers:
+        for name, array in layer.arrays().items():
+            if not is_finite(array):
+                raise _ruined(layer, name, array)
+
+
+def _forward_arrays(layer: Layer) -> Iterator[tuple[str, Array]]:
+    """What the layer computed with, then what it computed, then the statistics that moved by it."""
+    yield from ((name, parameter.data) for name, parameter in layer.parameters.items())
+    yield "output", layer.output
+    yield from layer.buffers.items()
+
+
+def _ruined(layer: Layer, name: str, array: Array) -> NonFiniteError:
+    return NonFiniteError(f"{name} ({layer.type}) holds {_describe(array)}", layer=layer.index, remedy=_REMEDY)
+
+
+def _describe(array: Array) -> str:
+    bad = ~np.isfinite(array)
+    return f"{int(bad.sum())} of {array.size} values that are not finite, the first at index {int(bad.argmax())}"

@@ -1,0 +1,104 @@
+"""The numbers of a training as CSV, kept in step with the checkpoints: a run that goes on continues its files."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+from undertow.darknet.detection.evaluate import Evaluation
+from undertow.darknet.files.textfiles import read_text
+from undertow.darknet.learning.trainer import Iteration, Trainer, TrainingWatcher
+from undertow.errors import UndertowWarning
+from undertow.files import atomic_write
+
+Row = dict[str, float]
+LOSS_COLUMNS = ("iteration", "loss", "average_loss", "rate", "seconds", "waited", "images", "width", "height")
+MAP_COLUMNS = ("iteration", "map", "precision", "recall", "f1", "average_iou")
+
+
+class TrainLog(TrainingWatcher):
+    """Writes FOLDER/NAME_log.csv, one line per iteration, and NAME_map.csv, one line per validation.
+
+    losses, validations: the lines so far, those of the run that is continued included. names: of the classes, whose
+    average precisions follow the fixed columns of NAME_map.csv, as "ap NAME". A line that cannot be written is told
+    once as a warning, and training goes on.
+    """
+
+    def __init__(self, names: Sequence[str] = ()) -> None:
+        self.losses: list[Row] = []
+        self.validations: list[Row] = []
+        self._class_columns = tuple(f"ap {name}" for name in names)
+        self._files: tuple[Path, Path] | None = None
+        self._told = False
+
+    def started(self, trainer: Trainer) -> None:
+        folder, name = trainer.output.folder, trainer.output.name
+        self._files = folder / f"{name}_log.csv", folder / f"{name}_map.csv"
+        self.losses = _continued(self._files[0], LOSS_COLUMNS, trainer.iteration)
+        self.validations = _continued(self._files[1], (*MAP_COLUMNS, *self._class_columns), trainer.iteration)
+
+    def iterated(self, iteration: Iteration) -> None:
+        values = (
+            iteration.number, iteration.loss, iteration.average, iteration.rate, iteration.seconds, iteration.waited,
+            iteration.images, *iteration.size,
+        )  # fmt: skip
+        self._add(0, self.losses, dict(zip(LOSS_COLUMNS, values, strict=True)))
+
+    def validated(self, number: int, evaluation: Evaluation, best: bool) -> None:
+        total = evaluation.counts
+        values = (
+            number, evaluation.mean_average_precision, total.precision, total.recall, total.f1, total.average_iou
+        )  # fmt: skip
+        row = dict(zip(MAP_COLUMNS, values, strict=True))
+        row |= {f"ap {result.name}": result.average_precision for result in evaluation.classes}
+        self._add(1, self.validations, row)
+
+    def _add(self, which: int, rows: list[Row], row: Row) -> None:
+        rows.append(row)
+        if self._files is None:
+            return
+        try:
+            with open(self._files[which], "a", encoding="utf-8", newline="") as stream:
+                csv.writer(stream).writerow([_written(value) for value in row.values()])
+        except OSError as problem:
+            if not self._told:
+                self._told = True
+                reason = f"{self._files[which]}: cannot be written ({problem.strerror or problem}); training goes on"
+                warnings.warn(UndertowWarning(reason), stacklevel=2)
+
+
+def _continued(path: Path, columns: Sequence[str], iteration: int) -> list[Row]:
+    """Rows up to the iteration that training goes on from; the file is left with just these and its header."""
+    rows = _read(path, columns, iteration) if iteration > 0 and path.exists() else []
+    with atomic_write(path, "w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(columns)
+        writer.writerows([_written(value) for value in row.values()] for row in rows)
+    return rows
+
+
+def _read(path: str | os.PathLike[str], columns: Sequence[str], iteration: int) -> list[Row]:
+    """The rows of an earlier run; a line that it did not finish, or that someone changed, is left out."""
+    rows = []
+    lines = csv.reader(read_text(path).splitlines())
+    if tuple(next(lines, [])) != tuple(columns):
+        return []
+    for line in lines:
+        try:
+            row = dict(zip(columns, map(float, line), strict=True))
+        except ValueError:
+            continue
+        if row["iteration"] <= iteration:
+            rows.append(row)
+    return rows
+
+
+def _written(value: float) -> str:
+    """Whole numbers without a point, others with the digits that give them back."""
+    if math.isfinite(value) and value == int(value) and abs(value) < 2**53:
+        return str(int(value))
+    return repr(float(value))
