@@ -115,16 +115,17 @@ def test_the_seed_decides(text: str) -> None:
 
 
 def test_the_thread_ends_with_the_net(text: str) -> None:
-    before = threading.active_count()
+    # Which threads, not how many: those of earlier tests may end at any moment.
+    before = set(threading.enumerate())
     net = data_net(text)
     net.forward()
-    assert threading.active_count() == before + 1
+    started = set(threading.enumerate()) - before
+    assert len(started) == 1
     del net
     gc.collect()
-    deadline = time.monotonic() + 5
-    while threading.active_count() > before and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert threading.active_count() == before
+    for thread in started:
+        thread.join(timeout=5)
+        assert not thread.is_alive()
 
 
 def test_not_more_than_prefetch_batches_ahead(tmp_path: Path) -> None:

@@ -40,11 +40,12 @@ def test_an_error_is_raised_where_its_result_is_asked_for() -> None:
 
 
 def test_no_thread_is_left_after_close() -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     results = Prefetcher(lambda number: number, workers=4, ahead=8)
     next(results)
-    assert threading.active_count() > before
+    started = set(threading.enumerate()) - before
+    assert started
     results.close()
-    assert threading.active_count() == before
+    assert not any(thread.is_alive() for thread in started)
     with pytest.raises(StopIteration):
         next(results)
