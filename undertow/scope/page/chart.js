@@ -1,0 +1,70 @@
+// Charts by uPlot in the colours of the page. Lines differ by their dashes too, so that nobody has to tell colours.
+
+import uPlot from "uplot";
+import { colour, onTheme } from "scope/theme";
+import { numberText } from "scope/numbers";
+
+export const SERIES = [
+  { stroke: "--series-1", dash: [] },
+  { stroke: "--series-2", dash: [8, 4] },
+  { stroke: "--series-3", dash: [2, 3] },
+  { stroke: "--series-4", dash: [10, 3, 2, 3] },
+];
+
+const open = new Set();
+
+/** A line chart in `place`, as wide as it is. names: of the lines. columns: [x, y1, y2, ...]; null leaves a gap.
+ *  options: x and y (labels), log (y axis), height, click(x index). Returns {update(columns), destroy()}.
+ */
+export function lineChart(place, names, columns, options = {}) {
+  const series = names.map((label, i) => {
+    const look = SERIES[i % SERIES.length];
+    return { label, stroke: () => colour(look.stroke), dash: look.dash, width: 1.75, spanGaps: false,
+      points: { show: false }, value: (_, value) => numberText(value) };
+  });
+  const scales = { x: { time: false }, y: options.log ? { distr: 3 } : {} };
+  return chart(place, { ...options, series, scales }, columns);
+}
+
+/** A chart of bars: x are the middles, y their heights. */
+export function barChart(place, name, columns, options = {}) {
+  const series = [{
+    label: name, stroke: () => colour(options.colour ?? "--series-1"), fill: () => colour(options.colour ?? "--series-1"),
+    width: 0, paths: uPlot.paths.bars({ size: [0.95, 100], align: 0 }), points: { show: false },
+    value: (_, value) => numberText(value),
+  }];
+  const scales = { x: { time: false }, y: { range: (_, low, high) => [0, high || 1] } };
+  return chart(place, { ...options, series, scales, legend: false }, columns);
+}
+
+function chart(place, options, columns) {
+  const axis = (label, extra) => ({
+    label, labelSize: label ? 16 : 0, labelGap: 2, labelFont: "12px system-ui", font: "12px system-ui",
+    stroke: () => colour("--ink-soft"), gap: 3,
+    grid: { stroke: () => colour("--grid"), width: 1 }, ticks: { stroke: () => colour("--grid"), size: 4 },
+    values: (_, values) => values.map((value) => (value === null ? "" : numberText(value))), ...extra,
+  });
+  const settings = {
+    width: Math.max(place.clientWidth, 120), height: options.height ?? 160,
+    legend: { show: options.legend !== false },
+    cursor: { drag: { x: false, y: false }, points: { size: 6 } },
+    scales: options.scales,
+    axes: [axis(options.x, { size: options.xSize ?? 26 }), axis(options.y, { size: options.ySize ?? 52 })],
+    series: [{ label: options.x ?? "", value: (_, value) => numberText(value) }, ...options.series],
+    hooks: options.hooks ?? {},
+  };
+  const plot = new uPlot(settings, columns, place);
+  if (options.click) plot.over.addEventListener("click", () => plot.cursor.idx !== null && options.click(plot.cursor.idx));
+  const watch = new ResizeObserver(() => {
+    if (place.clientWidth > 0) plot.setSize({ width: place.clientWidth, height: settings.height });
+  });
+  watch.observe(place);
+  open.add(plot);
+  return {
+    plot,
+    update: (fresh) => plot.setData(fresh),
+    destroy: () => { watch.disconnect(); open.delete(plot); plot.destroy(); },
+  };
+}
+
+onTheme(() => { for (const plot of open) plot.redraw(false); });

@@ -1,0 +1,35 @@
+// Making elements, without a framework: h("button", {class: "main", onclick: run}, "Play").
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** An HTML element. Attributes that are functions are listeners (onclick); null, undefined and false are left out. */
+export function h(name, attributes = {}, ...children) {
+  return fill(document.createElement(name), attributes, children);
+}
+
+/** An SVG element. */
+export function s(name, attributes = {}, ...children) {
+  return fill(document.createElementNS(SVG, name), attributes, children);
+}
+
+function fill(element, attributes, children) {
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (typeof value === "function") element.addEventListener(key.slice(2), value);
+    else element.setAttribute(key, value === true ? "" : String(value));
+  }
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+/** What an element holds, replaced. */
+export function show(element, ...children) {
+  element.replaceChildren(...children.flat(Infinity).filter((c) => c !== null && c !== undefined && c !== false));
+  return element;
+}
+
+/** The JSON that the page was made with: an element <script type="application/json" id="...">. */
+export function embedded(id) {
+  const element = document.getElementById(id);
+  return element === null ? null : JSON.parse(element.textContent);
+}
