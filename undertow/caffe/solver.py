@@ -55,6 +55,7 @@ class Solver:
 
     param: the SolverParameter. net, test_nets. iter: updates done. history: arrays in the order of a solverstate.
     request: asked once per iteration for "stop", "snapshot" or "none". after_iteration: called after every update.
+    after_test: called with a test net's number and the means of its outputs. last_loss: of the last iteration.
     Raises FormatError with file, line and remedy for a prototxt that cannot be used.
     """
 
@@ -88,6 +89,8 @@ class Solver:
         self.history = [np.zeros(blob.shape, blob.dtype) for blob in parameters]
         self.callbacks: list[Callback] = []
         self.after_iteration: list[Callable[[], object]] = []
+        self.after_test: list[Callable[[int, list[tuple[str, float, float]]], object]] = []
+        self.last_loss = math.nan
         self.request: Callable[[], str] = lambda: NO_REQUEST
         self.loss = SmoothedLoss(self.param.average_loss)
         self.stopped = False
@@ -132,7 +135,7 @@ class Solver:
         for _ in range(p.iter_size):
             total += self.net.forward()
             self.net.backward()
-        loss = total / p.iter_size
+        loss = self.last_loss = total / p.iter_size
         self._look_at(loss)
         self.loss.add(loss, self.iter - first)
         if display:
@@ -273,6 +276,8 @@ class Solver:
         means = [(name, weight, float(s) / passes) for (name, weight, _), s in zip(scores, sums, strict=True)]
         for number_, score in enumerate(means):
             log(f"    Test net output #{number_}: {score_text(*score)}", "solver.cpp:414")
+        for watcher in self.after_test:
+            watcher(index, means)
         return means
 
     def _stop_requested(self) -> bool:

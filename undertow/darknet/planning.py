@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 # Their passes hand arrays on from one to the next in Python, which a plan does not see.
-_RECURRENT = frozenset({"rnn", "crnn", "gru", "lstm", "conv_lstm", "history"})
+RECURRENT = frozenset({"rnn", "crnn", "gru", "lstm", "conv_lstm", "history"})
 
 
 class _NotFinite(Exception):
@@ -40,7 +40,7 @@ class NetworkPlans:
     @property
     def possible(self) -> bool:
         """Whether the network can be planned at all, here."""
-        if any(layer.type in _RECURRENT for layer in self.net.layers):
+        if any(layer.type in RECURRENT for layer in self.net.layers):
             return False
         try:
             return self._both() is not None

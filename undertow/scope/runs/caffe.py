@@ -1,0 +1,159 @@
+"""Recording the training of a Caffe net: blobs are read as they stand when a layer is done, nothing is run twice."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from undertow.caffe.net import Net
+from undertow.caffe.solver import Callback, Solver
+from undertow.inspect.caffe_run import SOURCES
+from undertow.inspect.marks import marks_of
+from undertow.inspect.statistics import statistics_of
+from undertow.inspect.trace import LayerTrace
+from undertow.inspect.trace_nets import HANDED_ON
+from undertow.inspect.watch import norm_of
+from undertow.scope.runs.looks import numbers_of, usual_every
+from undertow.scope.runs.records import Header, now
+from undertow.scope.runs.writer import RunWriter
+
+
+class SolverRecorder:
+    """Writes a run's folder while a solver trains; what it learns stays the same, bit for bit.
+
+    folder: SNAPSHOT_PREFIX_run unless given. every: iterations between two looks at the layers, see `usual_every`.
+    ready: called with the writer when the first iteration, or the test before it, begins. Iterations are numbered from
+    1, by the updates that are done.
+    """
+
+    def __init__(
+        self,
+        solver: Solver,
+        folder: str | os.PathLike[str] | None = None,
+        every: int | None = None,
+        ready: Callable[[RunWriter], object] = lambda writer: None,
+    ) -> None:
+        self._solver, self._net, self._ready = solver, solver.net, ready
+        self._every = every or usual_every(int(solver.param.max_iter))
+        self._folder = folder or f"{solver.param.snapshot_prefix or 'caffe'}_run"
+        self._written: RunWriter | None = None
+        self._images = _samples(solver.net) * int(solver.param.iter_size)
+        self._traces: list[LayerTrace] = []
+        self._pass = 0
+        self._rate, self._clock = math.nan, time.perf_counter()
+        solver.callbacks.append(Callback(self._begin, self._gradients_are_there))
+        solver.after_iteration.append(self._iterated)
+        solver.after_test.append(self._tested)
+        solver.net.after_forward.append(self._went_forward)
+        solver.net.before_backward.append(self._goes_back)
+
+    @property
+    def writer(self) -> RunWriter:
+        """Made when it is first needed: a snapshot that training goes on from has been restored by then."""
+        if self._written is None:
+            solver = self._solver
+            header = Header(
+                solver.net.name or Path(self._folder).name, "caffe", Path(solver.file or "").name, now(),
+                how=f"{solver.param.type}, dialect {solver.net.dialect.name}", last=int(solver.param.max_iter),
+                every=self._every, first=solver.iter,
+                layers=tuple((layer.name, layer.type) for layer in solver.net.layers),
+            )  # fmt: skip
+            self._written = RunWriter(self._folder, header)
+            self._ready(self._written)
+        return self._written
+
+    def ended(self) -> None:
+        """The training is over."""
+        self.writer.end(self._solver.iter, self._solver.stopped)
+
+    # --- one iteration ----------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        _ = self.writer
+        self._pass, self._traces = 0, []
+        self._rate, self._clock = self._solver.lr, time.perf_counter()
+        coming = self._solver.iter + 1
+        if coming == 1 or coming % self._every == 0:
+            pairs = enumerate(self._net.layers)
+            self._traces = [LayerTrace(i, layer.name, layer.type, activation=layer.type) for i, layer in pairs]
+            for seen in self._traces:
+                seen.computes = seen.type not in HANDED_ON and seen.type not in SOURCES
+
+    @property
+    def _looks(self) -> bool:
+        """Only the last of iter_size passes is looked at."""
+        return bool(self._traces) and self._pass == self._solver.param.iter_size - 1
+
+    def _went_forward(self, index: int) -> None:
+        if self._looks and self._net.tops(index):
+            seen, data = self._traces[index], self._net.tops(index)[0].data
+            seen.shape, seen.output = data.shape, statistics_of(data, seen.activation)
+
+    def _goes_back(self, index: int) -> None:
+        layer = self._net.layers[index]
+        if self._looks and layer.need_backward and self._net.tops(index) and layer.type not in SOURCES:
+            self._traces[index].gradient = statistics_of(self._net.tops(index)[0].diff)
+        if index == 0:
+            self._pass += 1
+
+    def _gradients_are_there(self) -> None:
+        """Before they are clipped, divided by iter_size and decayed."""
+        for seen, layer in zip(self._traces, self._net.layers, strict=False):
+            for number, blob in enumerate(layer.blobs):
+                wanted = layer.need_backward and layer.param_propagate_down[number]
+                seen.see_parameter(str(number), blob.data, blob.diff if wanted else None, 0.0)
+
+    def _iterated(self) -> None:
+        solver = self._solver
+        seconds = time.perf_counter() - self._clock
+        values = {
+            "loss": solver.last_loss, "average": solver.loss.value, "rate": self._rate, "seconds": seconds,
+            "images": solver.iter * self._images,
+        }  # fmt: skip
+        if self._images and seconds > 0:
+            values["speed"] = self._images / seconds
+        self.writer.iteration(solver.iter, values)
+        if self._traces:
+            numbers = numbers_of(self._traces, [self._moved(index) for index in range(len(self._traces))])
+            marks = marks_of(self._traces, _input_rms(self._net))
+            numbers.marks = [(mark.kind, mark.layer, mark.text) for mark in marks]
+            self.writer.layers(solver.iter, numbers)
+            self._traces = []
+
+    def _moved(self, index: int) -> float:
+        """After an update the diffs hold what was subtracted: its norm over that of the parameters before."""
+        ratios = []
+        for number, blob in enumerate(self._net.layers[index].blobs):
+            before = self._traces[index].parameters[str(number)]
+            if before.norm > 0 and not math.isnan(before.gradient):
+                ratios.append(norm_of(blob.diff) / before.norm)
+        return max(ratios, default=math.nan)
+
+    def _tested(self, index: int, scores: list[tuple[str, float, float]]) -> None:
+        several = len(self._solver.test_nets) > 1
+        values: dict[str, float] = {}
+        for name, _, value in scores:
+            name = f"test {index} {name}" if several else f"test {name}"
+            while name in values:  # an output of several numbers
+                name += "'"
+            values[name] = value
+        self.writer.measure(self._solver.iter, values)
+
+
+def _samples(net: Net) -> int:
+    """Samples of one pass: of the first blob that a data layer makes; 0 without one."""
+    for layer, tops in zip(net.layers, net.top_ids, strict=True):
+        if layer.type in SOURCES and tops and net.blob_list[tops[0]].shape:
+            return net.blob_list[tops[0]].shape[0]
+    return 0
+
+
+def _input_rms(net: Net) -> float:
+    """Of the largest blob that a data layer makes."""
+    pairs = zip(net.layers, net.top_ids, strict=True)
+    blobs = [net.blob_list[i] for layer, tops in pairs if layer.type in SOURCES for i in tops]
+    largest = max(blobs, key=lambda blob: blob.data.size, default=None)
+    return 1.0 if largest is None else statistics_of(largest.data).rms
