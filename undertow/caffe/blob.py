@@ -115,14 +115,17 @@ class Blob:
 
     @property
     def channels(self) -> int:
+        """Length of axis 1, as `num` of axis 0."""
         return self._legacy(1)
 
     @property
     def height(self) -> int:
+        """Length of axis 2, as `num` of axis 0."""
         return self._legacy(2)
 
     @property
     def width(self) -> int:
+        """Length of axis 3, as `num` of axis 0."""
         return self._legacy(3)
 
     def _legacy(self, axis: int) -> int:

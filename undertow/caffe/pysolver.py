@@ -84,26 +84,38 @@ class Solver:
 
 
 class SGDSolver(Solver):
+    """Stochastic gradient descent with momentum: pycaffe's name for solvers of type SGD."""
+
     kind = "SGD"
 
 
 class NesterovSolver(SGDSolver):
+    """Nesterov's accelerated gradient: pycaffe's name for solvers of type Nesterov."""
+
     kind = "Nesterov"
 
 
 class AdaGradSolver(SGDSolver):
+    """AdaGrad: pycaffe's name for solvers of type AdaGrad."""
+
     kind = "AdaGrad"
 
 
 class RMSPropSolver(SGDSolver):
+    """RMSProp: pycaffe's name for solvers of type RMSProp."""
+
     kind = "RMSProp"
 
 
 class AdaDeltaSolver(SGDSolver):
+    """AdaDelta: pycaffe's name for solvers of type AdaDelta."""
+
     kind = "AdaDelta"
 
 
 class AdamSolver(SGDSolver):
+    """Adam: pycaffe's name for solvers of type Adam."""
+
     kind = "Adam"
 
 

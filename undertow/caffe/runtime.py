@@ -114,18 +114,22 @@ class NCCL:
 
 
 def solver_count() -> int:
+    """The number of solvers that `set_solver_count` was told; 1 at first."""
     return _solvers["count"]
 
 
 def set_solver_count(count: int) -> None:
+    """Keep a number of solvers, for scripts that train on several devices; `NCCL` refuses more than one."""
     _solvers["count"] = int(count)
 
 
 def solver_rank() -> int:
+    """The rank that `set_solver_rank` was told; 0 at first."""
     return _solvers["rank"]
 
 
 def set_solver_rank(rank: int) -> None:
+    """Keep a rank among several solvers, for scripts that ask for it; it changes nothing here."""
     _solvers["rank"] = int(rank)
 
 
@@ -141,9 +145,11 @@ class Timer:
         self._seconds: float | None = None
 
     def start(self) -> None:
+        """Begin to measure anew."""
         self._started, self._seconds = time.perf_counter(), None
 
     def stop(self) -> None:
+        """Stop measuring; the time stays until the next start."""
         if self._seconds is None:
             self._seconds = time.perf_counter() - self._started
 

@@ -156,18 +156,22 @@ class Variable:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Lengths of the axes of `data`."""
         return tuple(self._array().shape)
 
     @property
     def ndim(self) -> int:
+        """Number of axes of `data`."""
         return int(self._array().ndim)
 
     @property
     def size(self) -> int:
+        """Number of elements of `data`."""
         return int(self._array().size)
 
     @property
     def dtype(self) -> np.dtype[Any]:
+        """Type of the elements of `data`."""
         return self._array().dtype
 
     def item(self) -> float:
@@ -248,6 +252,7 @@ class Variable:
 
     @property
     def T(self) -> Variable:
+        """With the axes in opposite order, as a differentiable operation."""
         return OPERATIONS["transpose"](self, None)
 
     def sum(self, axis: Any = None, keepdims: bool = False) -> Variable:

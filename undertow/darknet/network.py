@@ -209,14 +209,17 @@ class Network:
 
     @property
     def c(self) -> int:
+        """Channels of the input; 0 where it is no image."""
         return self.options.channels
 
     @property
     def h(self) -> int:
+        """Height of the input in pixels; 0 where it is no image."""
         return self.options.height
 
     @property
     def w(self) -> int:
+        """Width of the input in pixels; 0 where it is no image."""
         return self.options.width
 
     @property

@@ -38,6 +38,7 @@ class Initializer:
         return np.array(self.fill(shape, rng, fans), dtype=dtype, order="C")
 
     def fill(self, shape: Shape, rng: np.random.Generator, fans: Fans | None) -> np.ndarray:
+        """Values of this shape; fans: (inputs, outputs) of one unit, None to take them from the shape."""
         raise NotImplementedError(f"{type(self).__name__} has no values: write fill(self, shape, rng, fans)")
 
 

@@ -56,6 +56,7 @@ class Detection:
 
     @property
     def pixel_box(self) -> Box:
+        """The box in pixels of the picture it was found in."""
         return self.box.scaled(*self.image_size)
 
     def __str__(self) -> str:
