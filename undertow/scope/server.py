@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import webbrowser
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -28,7 +30,15 @@ class Reply:
     status: int = 200
 
 
-Route = Callable[[Mapping[str, str]], Reply]
+@dataclass(frozen=True)
+class Stream:
+    """An answer that comes in pieces, as long as the reader stays. pieces:"""
+
+    pieces: Generator[bytes, None, None]
+    kind: str = "text/event-stream; charset=utf-8"
+
+
+Route = Callable[[Mapping[str, str]], Reply | Stream]
 
 
 def json_reply(data: Any, status: int = 200) -> Reply:
@@ -59,11 +69,10 @@ class Server:
     def __init__(self, routes: Mapping[str, Route], port: int = 0) -> None:
         handler = type("Handler", (_Handler,), {"routes": routes})
         try:
-            self._server = ThreadingHTTPServer((ADDRESS, port), handler)
+            self._server = _Quiet((ADDRESS, port), handler)
         except (OSError, OverflowError) as problem:
             remedy = "another --port, or none for any that is free"
             raise UndertowError(f"cannot serve on port {port}: {problem}", remedy=remedy) from None
-        self._server.daemon_threads = True
         self._thread: threading.Thread | None = None
 
     @property
@@ -94,6 +103,15 @@ class Server:
             self._thread.join()
 
 
+class _Quiet(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A reader who leaves in the middle of an answer is nothing to tell about; anything else is."""
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)
+
+
 class _Handler(BaseHTTPRequestHandler):
     routes: Mapping[str, Route] = {}
     protocol_version = "HTTP/1.1"
@@ -110,7 +128,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(json_reply({"error": "there is no such page"}, 404))
             return
         try:
-            self._answer(route(dict(parse_qsl(asked.query))))
+            reply = route(dict(parse_qsl(asked.query)))
+            if isinstance(reply, Stream):
+                self._send(reply)
+            else:
+                self._answer(reply)
         except UndertowError as problem:
             self._answer(json_reply({"error": str(problem)}, 400))
 
@@ -126,6 +148,21 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(reply.body)
+
+    def _send(self, stream: Stream) -> None:
+        self.close_connection = True
+        self.send_response(200)
+        for name, value in (
+            ("Content-Type", stream.kind),
+            ("Cache-Control", "no-store"),
+            ("X-Content-Type-Options", "nosniff"),
+            ("Connection", "close"),
+        ):
+            self.send_header(name, value)
+        self.end_headers()
+        with closing(stream.pieces) as pieces:
+            for piece in pieces:
+                self.wfile.write(piece)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Requests are not logged: the terminal belongs to whoever started the server."""

@@ -111,6 +111,13 @@ def read_history(path: PathLike) -> History:
     return _of_csv(path) if path.name.endswith(LOG) else _of_lines(path)
 
 
+def history_text(path: PathLike) -> bytes:
+    """What a page reads: a line about offset, thinning and damage, then the lines of the run."""
+    found = read_history(path)
+    told = {"offset": found.offset, "thinned": found.thinned, "damaged": found.damaged}
+    return b"\n".join([json.dumps(told).encode(), *found.lines]) + b"\n"
+
+
 def _of_lines(path: Path) -> History:
     header = header_of(path)
     if header is None:

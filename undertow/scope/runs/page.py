@@ -1,0 +1,40 @@
+"""The page about runs, and the file that holds it with everything in it."""
+
+from __future__ import annotations
+
+import base64
+import os
+import zlib
+from collections.abc import Sequence
+
+from undertow.errors import FormatError
+from undertow.files import atomic_write
+from undertow.scope.assets import SHARED, Page
+from undertow.scope.runs.reader import find_run, history_text
+
+PAGE = Page(
+    "Undertow: training",
+    "runs/main",
+    styles=("page/base.css", "vendor/uplot.css", "page/runs/runs.css"),
+    folders={"runs": SHARED / "runs"},
+)
+# One or two runs can be seen side by side.
+MOST_RUNS = 2
+
+
+def whole_page(paths: Sequence[str | os.PathLike[str]]) -> str:
+    """The page about these runs as one file that needs no network. Raises FormatError for paths that are no runs."""
+    packed = [base64.b64encode(zlib.compress(history_text(find_run(path)), 9)).decode("ascii") for path in paths]
+    return PAGE.whole({"packed": packed})
+
+
+def write_page(paths: Sequence[str | os.PathLike[str]], file: str | os.PathLike[str]) -> None:
+    """Write `whole_page`."""
+    with atomic_write(file, "w", encoding="utf-8", newline="\n") as stream:
+        stream.write(whole_page(paths))
+
+
+def check_count(paths: Sequence[str | os.PathLike[str]]) -> None:
+    """Raises FormatError for more runs than can be shown."""
+    if len(paths) > MOST_RUNS:
+        raise FormatError(f"{len(paths)} runs are given; two can be seen side by side", file=paths[MOST_RUNS])
