@@ -59,7 +59,9 @@ class MissingPackage(UndertowError, ImportError):
 
 
 class NonFiniteError(UndertowError, ArithmeticError):
-    """A NaN or an infinity where training cannot go on."""
+    """A NaN or an infinity where training cannot go on. tensor: the name of the array that holds it, where known."""
+
+    tensor: str | None = None
 
 
 class UndertowWarning(UserWarning):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,8 +21,7 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "wb", **options: Any)
     """
     target = Path(path)
     try:
-        # Not the whole name: with what is added here, a long one would be too long for the file system.
-        descriptor, beside = tempfile.mkstemp(prefix=f".{target.name[:40]}.", suffix=".part", dir=target.parent)
+        descriptor, beside = tempfile.mkstemp(prefix=_beginning(target), suffix=".part", dir=target.parent)
     except OSError as problem:
         problem.filename = os.fspath(target if target.parent.is_dir() else target.parent)
         raise
@@ -39,6 +39,58 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "wb", **options: Any)
         if isinstance(problem, OSError) and problem.filename in (None, beside):
             problem.filename, problem.filename2 = os.fspath(target), None
         raise
+
+
+def move(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Rename within a folder, over what stands at `target`, so that it survives a power cut."""
+    os.replace(source, target)
+    _sync_folder(Path(target).parent)
+
+
+def keep_copy(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Let `target`, in the same folder, be the file that `source` is now; at no moment is either of them missing.
+
+    A second name where the file system has such, which takes no space; else a copy. `source` must be replaced as a
+    whole later (see `atomic_write`), not written into.
+    """
+    beside = f"{os.fspath(target)}.part"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(beside)
+    try:
+        os.link(source, beside)
+    except FileNotFoundError:
+        raise
+    except OSError:  # no second names here
+        with open(source, "rb") as stream, atomic_write(target) as copy:
+            shutil.copyfileobj(stream, copy)
+        return
+    move(beside, target)
+    # Renaming onto another name of the same file does nothing, and leaves both.
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(beside)
+
+
+def remove_leftovers(path: str | os.PathLike[str]) -> list[Path]:
+    """Remove what `atomic_write` to `path` left beside it when its process was killed; the files removed."""
+    target = Path(path)
+    beginning = _beginning(target)
+    removed = []
+    with contextlib.suppress(OSError):
+        for entry in list(target.parent.iterdir()):
+            if entry.name.startswith(beginning) and entry.name.endswith(".part") and _is_random(entry.name, beginning):
+                entry.unlink()
+                removed.append(entry)
+    return removed
+
+
+def _beginning(target: Path) -> str:
+    # Not the whole name: with what is added here, a long one would be too long for the file system.
+    return f".{target.name[:40]}."
+
+
+def _is_random(name: str, beginning: str) -> bool:
+    """Whether between beginning and ending stands what mkstemp puts there, not the rest of another file's name."""
+    return "." not in name[len(beginning) : -len(".part")]
 
 
 def _usual_permissions(target: Path) -> int:

@@ -21,6 +21,7 @@ from undertow.darknet.files.shapes import check_memory
 from undertow.darknet.layers.layers_heads import BoxHead
 from undertow.darknet.layers.layers_loss import HeadLayer
 from undertow.darknet.learning.dataset import TrainingSet
+from undertow.darknet.learning.recovery import load_beginning
 from undertow.darknet.learning.trainer import (
     Output,
     Trainer,
@@ -93,10 +94,13 @@ def training(
     net = load(cfg, dialect=dialect, seed=options.seed, strict=strict)
     check_trainable(net.config, dialect)
     head = detection_head(net)
+    begun = None
     if weights is not None:
-        found = net.load_weights(weights, strict=strict)
-        layers = f"{len(found.loaded_layers)} of {len(found.wanted_layers)} layers"
-        watcher.note(f"loaded {os.fspath(weights)}: {layers}, {found.seen} images seen")
+        begun = load_beginning(weights, net, strict)
+        for remark in begun.remarks:
+            watcher.note(remark)
+        layers = f"{len(begun.found.loaded_layers)} of {len(begun.found.wanted_layers)} layers"
+        watcher.note(f"loaded {begun.path}: {layers}, {begun.found.seen} images seen")
     if options.clear:
         net.seen = 0
     check_length(net)
@@ -107,8 +111,8 @@ def training(
     for note in (*source.notes, *_findings(pictures)):
         watcher.note(note)
     trainer = Trainer(net, pictures, _output(source, cfg), options, validator=validator, watcher=watcher)
-    if weights is not None and not options.clear:
-        trainer.resume(weights)
+    if begun is not None:
+        trainer.begin_with(begun)
     return trainer
 
 

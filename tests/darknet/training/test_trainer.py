@@ -80,7 +80,7 @@ def test_files_are_saved_when_the_original_saves_them(
     made = training(scene.data, scene.cfg, options=TrainOptions(save_every=save_every), watcher=files)
     made._step = nothing
     monkeypatch.setattr(made, "_samples", lambda: Endless())
-    monkeypatch.setattr("undertow.darknet.learning.trainer.save_checkpoint", lambda *arguments: None)
+    monkeypatch.setattr("undertow.darknet.learning.saver.save_checkpoint", lambda *given, **options: None)
     monkeypatch.setattr(made.net, "save_weights", lambda path: None)
     made.run()
     backups = [name for name in files.saved_files if name == "tiny.backup"]

@@ -2,15 +2,18 @@
 
 Beside NAME.backup stands NAME.backup.npz with the momentum accumulators, counters and averages. It carries a digest
 of the parameters it belongs to: a .weights file that was put in NAME.backup's place later is never mixed with it.
+The pair saved before is kept as NAME.backup.previous and NAME.backup.previous.npz.
 
-Writing takes three renames: the new state as NAME.backup.next.npz, the new NAME.backup, and then the state onto its
-own name. Whenever the machine stops, one of the two states fits the weights that stand there.
+Writing goes in steps, each of which is done or not: the new pair as NAME.backup.next(.npz), the present one under the
+names of the previous, then the new files onto their own names. Whenever the machine stops, the weights that stand
+there, and one of these states, fit together.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,8 @@ import numpy as np
 
 from undertow.darknet.files.cfg import Config
 from undertow.darknet.network import Network
-from undertow.errors import FormatError, ShapeError, UndertowError
+from undertow.errors import FormatError, UndertowError
+from undertow.files import keep_copy, move
 from undertow.layers.saving import load, save
 
 Array = np.ndarray[Any, Any]
@@ -66,30 +70,67 @@ def state_path(weights: str | os.PathLike[str]) -> Path:
     return Path(f"{os.fspath(weights)}.npz")
 
 
+def previous_path(weights: str | os.PathLike[str]) -> Path:
+    """Where the weights saved before the last stand; their state stands beside them."""
+    return Path(f"{os.fspath(weights)}.previous")
+
+
 def save_checkpoint(
-    path: str | os.PathLike[str], net: Network, progress: Progress, config: Config, images: tuple[str, ...]
+    path: str | os.PathLike[str],
+    net: Network,
+    progress: Progress,
+    config: Config,
+    images: tuple[str, ...],
+    *,
+    broken: bool = False,
 ) -> None:
-    """Write weights to `path` and the rest of the training's state beside them.
+    """Write weights to `path` and the rest of the training's state beside them; keep the pair that stood there.
 
     config: the cfg as it was read. images: the list that samples are drawn from; both only as digests.
+    broken: what stands at `path` is known to be broken: it is moved to PATH.broken, and the previous pair stays.
+    Raises OSError or FormatError where nothing can be written; what stood there before still stands then.
     """
-    following = _following(path)
-    save(
-        following,
-        {
-            "version": VERSION,
-            "updates": net.optimizer.state(),
-            "seen": net.seen,
-            "updates_done": net.updates_done,
-            "batches": np.array([net.batch, net.subdivisions]),
-            "parameters": parameter_digest(net),
-            "config": _text_digest(config.to_text()),
-            "images": _text_digest("\n".join(images)),
-            "progress": {name: _number(value) for name, value in vars(progress).items()},
-        },
-    )
-    net.save_weights(path)
-    os.replace(following, state_path(path))
+    weights, state = _following(path), state_path(_following(path))
+    if state.exists() and not weights.exists():
+        move(state, state_path(path))  # an earlier save was cut short after its weights had got their place
+    written = False
+    try:
+        net.save_weights(weights)
+        save(state, _state(net, progress, config, images))
+        written = True
+        _make_room(Path(path), broken)
+        move(weights, path)
+        move(state, state_path(path))
+    except BaseException:
+        if not written or weights.exists():
+            state.unlink(missing_ok=True)
+            weights.unlink(missing_ok=True)
+        raise
+
+
+def _state(net: Network, progress: Progress, config: Config, images: tuple[str, ...]) -> dict[str, Any]:
+    return {
+        "version": VERSION,
+        "updates": net.optimizer.state(),
+        "seen": net.seen,
+        "updates_done": net.updates_done,
+        "batches": np.array([net.batch, net.subdivisions]),
+        "parameters": parameter_digest(net),
+        "config": _text_digest(config.to_text()),
+        "images": _text_digest("\n".join(images)),
+        "progress": {name: _number(value) for name, value in vars(progress).items()},
+    }
+
+
+def _make_room(path: Path, broken: bool) -> None:
+    """Keep what stands at `path` under another name, before the new pair takes its place."""
+    if broken:
+        if path.exists():
+            move(path, f"{path}.broken")
+    elif path.exists():
+        if state_path(path).exists():
+            keep_copy(state_path(path), state_path(previous_path(path)))
+        keep_copy(path, previous_path(path))
 
 
 def load_checkpoint(
@@ -99,23 +140,48 @@ def load_checkpoint(
 
     seed, config, images: of the run that begins, to tell whether it draws the same samples.
     """
-    candidates = [file for file in (state_path(path), _following(path)) if file.exists()]
-    if not candidates:
+    remarks: list[str] = []
+    states = list(_fitting_states(path, net, remarks))
+    if not states and not remarks:
         return None
-    remarks = []
-    digest = parameter_digest(net)
-    for file in candidates:
+    for state in states:
         try:
-            state = _read_state(file)
-            if not np.array_equal(state["parameters"], digest):
-                remarks.append(f"{file} belongs to other weights")
-                continue
             net.optimizer.load_state(_part(state, "updates/"))
-        except (FormatError, ShapeError, UndertowError) as problem:
+        except UndertowError as problem:
             remarks.append(str(problem))
             continue
         return _restored(state, net, seed, config, images)
     return Restored(False, remarks=remarks)
+
+
+def fits(path: str | os.PathLike[str], net: Network) -> bool:
+    """Whether a state near `path` belongs to the weights just loaded from there."""
+    return any(True for _ in _fitting_states(path, net, []))
+
+
+def _fitting_states(path: str | os.PathLike[str], net: Network, remarks: list[str]) -> Iterator[dict[str, Array]]:
+    """The states near `path` that belong to the parameters of the net; about others, remarks."""
+    digest = parameter_digest(net)
+    for file in state_files(path):
+        try:
+            state = _read_state(file)
+        except FormatError as problem:
+            remarks.append(str(problem))
+            continue
+        if np.array_equal(state["parameters"], digest):
+            yield state
+        else:
+            remarks.append(f"{file} belongs to other weights")
+
+
+def state_files(path: str | os.PathLike[str], own: bool = False) -> list[Path]:
+    """States that may belong to the weights at `path`: of a save that was cut short, they stand under other names.
+
+    own: without those of the previous checkpoint.
+    """
+    first = Path(os.fspath(path).removesuffix(".previous"))
+    names = dict.fromkeys(map(state_path, (path, _following(first), *(() if own else (first, previous_path(first))))))
+    return [file for file in names if file.exists()]
 
 
 def parameter_digest(net: Network) -> Array:
@@ -162,7 +228,7 @@ def _read_state(file: Path) -> dict[str, Array]:
 
 
 def _following(path: str | os.PathLike[str]) -> Path:
-    return Path(f"{os.fspath(path)}.next.npz")
+    return Path(f"{os.fspath(path)}.next")
 
 
 def _part(state: dict[str, Array], prefix: str) -> dict[str, Array]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from undertow.errors import NonFiniteError
+from undertow.files import atomic_write
 
 if TYPE_CHECKING:
     from undertow.darknet.layers.layer import Layer
@@ -50,11 +53,46 @@ def check_updates(net: Network) -> None:
 
 
 def check_parameters(net: Network) -> None:
-    """Raise NonFiniteError when something that would be saved is not finite."""
+    """Raise NonFiniteError when something that would be saved is not finite: weights, biases, rolling statistics."""
     for layer in net.layers:
         for name, array in layer.arrays().items():
             if not is_finite(array):
                 raise _ruined(layer, name, array)
+
+
+def report(
+    problem: NonFiniteError, file: Path, iteration: int, passes: Sequence[Sequence[str]], kept: Path | None
+) -> NonFiniteError:
+    """The error for the user, with iteration and pictures; the same goes to `file`, as JSON.
+
+    passes: the pictures of each pass since the last update; a forward pass was ruined by the last of them, an update
+    by any. kept: the last good checkpoint, None when there is none.
+    """
+    of_update = problem.tensor is not None and problem.tensor.endswith("_updates")
+    pictures = list(dict.fromkeys(path for paths in (passes if of_update else passes[-1:]) for path in paths))
+    facts = {
+        "iteration": iteration,
+        "layer": problem.layer,
+        "tensor": problem.tensor,
+        "reason": problem.reason,
+        "pictures": pictures,
+        "last_good_checkpoint": None if kept is None else str(kept),
+    }
+    told = f"; the same is in {file}"
+    try:
+        with atomic_write(file, "w", encoding="utf-8", errors="surrogateescape") as stream:
+            json.dump(facts, stream, indent=1, ensure_ascii=False)
+            stream.write("\n")
+    except OSError as failure:
+        told = f"; {file} cannot be written ({failure.strerror or failure})"
+    last = "there is no checkpoint yet" if kept is None else f"{kept} holds the last good state"
+    ruined = NonFiniteError(
+        f"in iteration {iteration}: {problem.reason}; the pictures were {', '.join(pictures)}; {last}{told}",
+        layer=problem.layer,
+        remedy=problem.remedy,
+    )
+    ruined.tensor = problem.tensor
+    return ruined
 
 
 def _forward_arrays(layer: Layer) -> Iterator[tuple[str, Array]]:
@@ -65,7 +103,9 @@ def _forward_arrays(layer: Layer) -> Iterator[tuple[str, Array]]:
 
 
 def _ruined(layer: Layer, name: str, array: Array) -> NonFiniteError:
-    return NonFiniteError(f"{name} ({layer.type}) holds {_describe(array)}", layer=layer.index, remedy=_REMEDY)
+    problem = NonFiniteError(f"{name} ({layer.type}) holds {_describe(array)}", layer=layer.index, remedy=_REMEDY)
+    problem.tensor = name
+    return problem
 
 
 def _describe(array: Array) -> str:

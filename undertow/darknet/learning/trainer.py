@@ -15,10 +15,13 @@ from undertow.darknet.detection.evaluate import Evaluation
 from undertow.darknet.files.issues import Issue
 from undertow.darknet.layers.head_statistics import HeadStatistics
 from undertow.darknet.layers.layers_heads import BoxHead
-from undertow.darknet.learning.checkpoint import Progress, load_checkpoint, save_checkpoint
+from undertow.darknet.learning.checkpoint import Progress, load_checkpoint
 from undertow.darknet.learning.dataset import Sample, TrainingSet
-from undertow.darknet.learning.nonfinite import check_parameters
+from undertow.darknet.learning.nonfinite import check_parameters, report
 from undertow.darknet.learning.prefetch import Prefetcher
+from undertow.darknet.learning.recovery import Beginning
+from undertow.darknet.learning.saver import Output as Output
+from undertow.darknet.learning.saver import Saver
 from undertow.darknet.network import Network
 from undertow.data.crand import CounterRandom
 from undertow.errors import FormatError, NonFiniteError, UndertowError
@@ -32,7 +35,6 @@ SIZE_STEP, SMALLEST_STEPS, SIZES, SIZE_ITERATIONS = 32, 10, 10, 10
 LAST_SIZE, LAST_ITERATIONS = 608, 200
 # The draws of sizes, numbered beyond those of the samples.
 _SIZE_COUNTER = 1 << 48
-BACKUP_EVERY = 100
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class TrainOptions:
     """How to train, besides what the cfg says.
 
     seed: of the samples and sizes. workers: threads that load pictures (None: by the number of processors).
+    backup_every: iterations between checkpoints, NAME.backup with its state; what a kill loses at most.
     save_every: iterations between NAME_N.weights; None for the original's: 100 up to 1,000, then 10,000.
     validate_every: iterations between validations; None for AlexeyAB's: `validate_rounds` times through the pictures,
         100 at least, and not before burn_in.
@@ -50,6 +53,7 @@ class TrainOptions:
 
     seed: int = 0
     workers: int | None = None
+    backup_every: int = 100
     save_every: int | None = None
     validate_every: int | None = None
     validate_rounds: int = 4
@@ -126,29 +130,6 @@ def train_step(net: Network, images: Array, truth: Array) -> float:
     return net.train_datum(images, truth)
 
 
-@dataclass(frozen=True)
-class Output:
-    """Where a training writes. folder: for weights. name: of the net, from its cfg."""
-
-    folder: Path
-    name: str
-
-    @property
-    def backup(self) -> Path:
-        return self.folder / f"{self.name}.backup"
-
-    def numbered(self, iteration: int) -> Path:
-        return self.folder / f"{self.name}_{iteration}.weights"
-
-    @property
-    def best(self) -> Path:
-        return self.folder / f"{self.name}_best.weights"
-
-    @property
-    def final(self) -> Path:
-        return self.folder / f"{self.name}_final.weights"
-
-
 class Trainer:
     """Trains a network on a TrainingSet.
 
@@ -178,7 +159,9 @@ class Trainer:
         self._multi_scale = detection_head(net).given.random
         self._stop: str | None = None
         self._reported = 0
-        self._backed_up: int | None = None
+        # The pictures of the passes since the last update, for the case that it turns out not finite.
+        self._recent: list[list[str]] = []
+        self.saver = Saver(net, output, self._config, pictures.paths, self.watcher.saved)
         check_length(net)
         net.keep_deltas = False
 
@@ -192,33 +175,29 @@ class Trainer:
         """`max_batches` of the cfg."""
         return self.net.options.max_batches
 
-    def resume(self, weights: str | os.PathLike[str]) -> None:
+    def begin_with(self, begun: Beginning) -> None:
+        """Go on from what `load_beginning` put into the net: exactly, where it can be; from iteration 0 with -clear."""
+        given_backup = os.path.abspath(begun.given) == os.path.abspath(self.output.backup)
+        self.saver.broken = begun.fell_back and given_backup
+        if not self.options.clear:
+            self.resume(begun.path)
+
+    def resume(self, path: str | os.PathLike[str]) -> None:
         """Take momentum, averages and counters that stand beside the weights the net was loaded from, if any do."""
-        restored = load_checkpoint(weights, self.net, self.options.seed, self._config, self.pictures.paths)
+        restored = load_checkpoint(path, self.net, self.options.seed, self._config, self.pictures.paths)
         if restored is None:
             if self.net.seen:
-                self.watcher.note(f"no saved momentum beside {weights}: it starts from zero, as in the original")
+                self.watcher.note(f"no saved momentum beside {path}: it starts from zero, as in the original")
             return
         self.progress = restored.progress if restored.used else self.progress
         for remark in restored.remarks:
             self.watcher.note(remark)
         if restored.exact:
-            self.watcher.note(f"going on exactly where {weights} was written, after iteration {self.iteration}")
+            self.watcher.note(f"going on exactly where {path} was written, after iteration {self.iteration}")
         elif restored.used:
             self.watcher.note("momentum and averages go on, but not bit for bit")
         else:
             self.watcher.note("momentum starts from zero, as in the original")
-
-    def _make_folder(self) -> None:
-        folder = self.output.folder
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as problem:
-            raise UndertowError(
-                f"the folder for the weights cannot be made: {problem.strerror or problem}",
-                file=folder,
-                remedy="correct backup= in the .data file",
-            ) from problem
 
     def request_stop(self, reason: str) -> None:
         """Stop after the pass that is under way, with everything saved; may be called by a signal handler."""
@@ -227,20 +206,18 @@ class Trainer:
     def run(self) -> TrainResult:
         """Train up to max_batches, or until a stop is requested; save as the original does, and in both cases last.
 
+        A save that fails on the way is told as a warning; the training goes on.
         Raises NonFiniteError that names layer, array, iteration and pictures (the files saved before stay), and
-        UndertowError when there can be no folder for the weights.
+        UndertowError when there can be no folder for the weights, or the last save fails (see `Saver.last`).
         """
-        self._make_folder()
+        self.saver.make_folder()
         self.watcher.started(self)
         with self._samples() as samples:
             while self.iteration < self.last_iteration and self._iterate(samples):
                 self._after_iteration()
-        self.save_backup()
         stopped = self.iteration < self.last_iteration
-        if not stopped:
-            self._save(self.output.final)
         result = TrainResult(
-            weights=self.output.backup if stopped else self.output.final,
+            weights=self.saver.last(self.progress, self.iteration, done=not stopped),
             iteration=self.iteration,
             average=self.progress.average,
             stopped=stopped,
@@ -253,14 +230,10 @@ class Trainer:
     def save_backup(self) -> None:
         """Write NAME.backup and, beside it, what exact resuming needs; nothing when that was just done.
 
-        Raises NonFiniteError for ruined parameters; the files stay as they were.
+        Raises NonFiniteError for ruined parameters, OSError or FormatError where it cannot be written; the files stay
+        as they were.
         """
-        if self._backed_up == self.net.seen:
-            return
-        check_parameters(self.net)
-        save_checkpoint(self.output.backup, self.net, self.progress, self._config, self.pictures.paths)
-        self._backed_up = self.net.seen
-        self.watcher.saved(self.output.backup)
+        self.saver.checkpoint(self.progress)
 
     # --- one iteration ----------------------------------------------------------------------------------
 
@@ -293,7 +266,7 @@ class Trainer:
 
     def _iterate(self, samples: Prefetcher[Sample]) -> bool:
         """Passes up to the next update; False when a stop was requested."""
-        net, progress = self.net, self.progress
+        progress = self.progress
         self._resize(self.size_at(self.iteration))
         begun = self.iteration
         waited = seconds = 0.0
@@ -301,24 +274,40 @@ class Trainer:
             if self._stop is not None:
                 return False
             start = time.perf_counter()
-            batch = [next(samples) for _ in range(net.batch)]
+            batch = self._next(samples)
             waited += time.perf_counter() - start
             start = time.perf_counter()
-            progress.cost_sum += self._pass(batch)
+            progress.cost_sum += self._pass(batch, begun + 1)
             progress.passes += 1
             seconds += time.perf_counter() - start
         self._complete(seconds, waited)
         return True
 
-    def _pass(self, batch: list[Sample]) -> float:
+    def _next(self, samples: Prefetcher[Sample]) -> list[Sample]:
+        """The samples of a pass. What stops the training here finds all passes whole: they are saved first."""
+        try:
+            return [next(samples) for _ in range(self.net.batch)]
+        except (UndertowError, OSError):
+            if self.net.seen and self.saver.attempt(self.output.backup, self.save_backup):
+                backup = self.output.backup
+                self.watcher.note(f"{backup} holds everything up to here; when the cause is mended, go on with it")
+            raise
+
+    def _pass(self, batch: list[Sample], iteration: int) -> float:
         images = np.stack([sample.image for sample in batch])
         truth = np.stack([sample.truth for sample in batch])
+        self._recent.append([sample.path for sample in batch])
+        updates = self.net.updates_done
         try:
-            # Huge boxes of a young net overflow on the way; what counts is checked by the step itself.
+            # Huge boxes of a young net overflow on the way; what counts is checked.
             with np.errstate(over="ignore", invalid="ignore"):
                 cost = self._step(self.net, images, truth)
+            if self.net.updates_done != updates:
+                check_parameters(self.net)
+                self._recent.clear()
         except NonFiniteError as problem:
-            raise self._ruined(problem, batch) from problem
+            backup = self.output.backup if self.output.backup.exists() else None
+            raise report(problem, self.output.nonfinite, iteration, self._recent, backup) from problem
         heads = [layer for layer in self.net.layers if isinstance(layer, BoxHead) and layer.statistics is not None]
         self.watcher.passed([(head.index, head.statistics) for head in heads if head.statistics is not None])
         return cost
@@ -350,8 +339,8 @@ class Trainer:
         number = self.iteration
         if self.validator is not None and (number >= self._next_validation() or number == self.last_iteration):
             self._validate(self.validator)
-        if number % BACKUP_EVERY == 0:
-            self.save_backup()
+        if number % self.options.backup_every == 0:
+            self.saver.attempt(self.output.backup, self.save_backup)
         if self._keeps_weights(number):
             self._save(self.output.numbered(number))
 
@@ -374,34 +363,21 @@ class Trainer:
         self.net.release()
         progress.map_iteration = self.iteration
         progress.last_map = evaluation.mean_average_precision
-        best = progress.best_map is None or progress.last_map >= progress.best_map
+        before = progress.best_map
+        best = before is None or progress.last_map >= before
         if best:
             progress.best_map = progress.last_map
         self.watcher.validated(self.iteration, evaluation, best)
-        if best:
-            self._save(self.output.best)
+        if best and not self._save(self.output.best):
+            progress.best_map = before  # of the file that is there
 
     def _resize(self, size: tuple[int, int]) -> None:
         if size != (self.net.w, self.net.h):
             self.net.resize(*size)
             self.watcher.resized(size)
 
-    def _save(self, path: Path) -> None:
-        check_parameters(self.net)
-        self.net.save_weights(path)
-        self.watcher.saved(path)
-
-    # --- what can go wrong ------------------------------------------------------------------------------
-
-    def _ruined(self, problem: NonFiniteError, batch: list[Sample]) -> NonFiniteError:
-        pictures = ", ".join(dict.fromkeys(sample.path for sample in batch))
-        backup = self.output.backup
-        kept = f"; {backup} holds the last good state" if backup.exists() else ""
-        return NonFiniteError(
-            f"in iteration {self.iteration + 1}: {problem.reason}; the pictures were {pictures}{kept}",
-            layer=problem.layer,
-            remedy=problem.remedy,
-        )
+    def _save(self, path: Path) -> bool:
+        return self.saver.attempt(path, lambda: self.saver.weights(path))
 
     def _report_skipped(self) -> None:
         skipped: list[Issue] = self.pictures.skipped

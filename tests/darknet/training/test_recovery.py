@@ -1,0 +1,128 @@
+"""Broken, cut, foreign and missing checkpoints: the one before is taken, and it is said."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.darknet.training.scenes import Scene
+from tests.darknet.training.test_checkpoint import run, same
+from undertow.darknet import load
+from undertow.darknet.learning.checkpoint import previous_path, state_path
+from undertow.errors import FormatError
+
+
+@pytest.fixture
+def stopped(scene: Scene) -> Scene:
+    """A run stopped in iteration 5, with checkpoints of iterations 2 and 4 and of the stop after pass 9."""
+    run(scene, stop_after=9, backup_every=2)
+    assert previous_path(scene.backup).exists()
+    return scene
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-101])
+
+
+def cut_between_layers(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: 20 + 4 * 6 * (4 + 27)])
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def zero(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def text(path: Path) -> None:
+    path.write_text("not weights")
+
+
+def foreign(path: Path) -> None:
+    net = load(path.parent.parent / "tiny.cfg", seed=77)
+    net.seen = 16
+    net.save_weights(path)
+
+
+def not_finite(path: Path) -> None:
+    net = load(path.parent.parent / "tiny.cfg", path)
+    net.layers[0].weights[0] = np.nan
+    net.save_weights(path)
+
+
+def missing(path: Path) -> None:
+    path.unlink()
+
+
+@pytest.mark.parametrize("damage", [cut, cut_between_layers, flip, zero, text, foreign, not_finite, missing])
+def test_broken_weights_fall_back_to_the_checkpoint_before(stopped: Scene, damage: Callable[[Path], None]) -> None:
+    damage(stopped.backup)
+    resumed, told = run(stopped, stopped.backup)
+    notes = "\n".join(told.notes)
+    assert f"{previous_path(stopped.backup)}, saved before it, after iteration 4, is taken instead" in notes
+    assert "going on exactly" in notes
+    assert [iteration.number for iteration in told.iterations] == [5, 6]
+    whole, _ = run(stopped)
+    assert same(whole.net, resumed.net)
+
+
+@pytest.mark.parametrize("damage", [cut, flip, text, zero])
+def test_a_broken_state_falls_back_to_the_checkpoint_before(stopped: Scene, damage: Callable[[Path], None]) -> None:
+    damage(state_path(stopped.backup))
+    resumed, told = run(stopped, stopped.backup)
+    assert "is taken instead" in "\n".join(told.notes)
+    whole, _ = run(stopped)
+    assert same(whole.net, resumed.net)
+
+
+def test_the_good_checkpoint_outlives_the_broken_one(stopped: Scene) -> None:
+    """The first save after a fallback does not push the broken file over the good one."""
+    cut(stopped.backup)
+    broken, good = stopped.backup.read_bytes(), previous_path(stopped.backup).read_bytes()
+    run(stopped, stopped.backup, stop_after=1)
+    assert previous_path(stopped.backup).read_bytes() == good
+    assert Path(f"{stopped.backup}.broken").read_bytes() == broken
+    assert load(stopped.cfg, stopped.backup).seen == 18
+
+
+def test_both_broken_says_so_and_what_else_there_is(stopped: Scene) -> None:
+    load(stopped.cfg).save_weights(stopped.folder / "backup" / "tiny_2.weights")
+    cut(stopped.backup)
+    text(previous_path(stopped.backup))
+    with pytest.raises(FormatError) as caught:
+        run(stopped, stopped.backup)
+    message = str(caught.value)
+    assert "this checkpoint is broken: " in message
+    assert "and the one before it cannot be used: " in message
+    assert "To mend it: go on with the newest other weights of this net, " in message
+    assert "tiny_2.weights" in message
+
+
+def test_a_broken_checkpoint_without_another_says_so(stopped: Scene) -> None:
+    cut(stopped.backup)
+    for path in (previous_path(stopped.backup), state_path(previous_path(stopped.backup))):
+        os.unlink(path)
+    with pytest.raises(FormatError, match=r"one before it cannot be used: there is none.*began with"):
+        run(stopped, stopped.backup)
+
+
+def test_weights_without_a_state_are_weights_alone_whatever_stands_beside(stopped: Scene) -> None:
+    state_path(stopped.backup).unlink()
+    _, told = run(stopped, stopped.backup)
+    assert [iteration.number for iteration in told.iterations] == [5, 6]
+    assert any("as in the original" in note for note in told.notes)
+
+
+def test_the_checkpoint_before_can_be_given_itself(stopped: Scene) -> None:
+    resumed, told = run(stopped, previous_path(stopped.backup))
+    assert [iteration.number for iteration in told.iterations] == [5, 6]
+    whole, _ = run(stopped)
+    assert same(whole.net, resumed.net)

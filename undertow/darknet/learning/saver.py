@@ -1,0 +1,157 @@
+"""Writing the files of a training, so that a full disk costs a save and not the training."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from undertow.darknet.files.cfg import Config
+from undertow.darknet.learning.checkpoint import Progress, previous_path, save_checkpoint
+from undertow.darknet.learning.nonfinite import check_parameters
+from undertow.darknet.network import Network
+from undertow.errors import FormatError, UndertowError, UndertowWarning
+from undertow.files import remove_leftovers
+
+_REMEDY = "make room on the disk, or correct the permissions of the folder"
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where a training writes. folder: for weights. name: of the net, from its cfg."""
+
+    folder: Path
+    name: str
+
+    @property
+    def backup(self) -> Path:
+        return self.folder / f"{self.name}.backup"
+
+    def numbered(self, iteration: int) -> Path:
+        return self.folder / f"{self.name}_{iteration}.weights"
+
+    @property
+    def best(self) -> Path:
+        return self.folder / f"{self.name}_best.weights"
+
+    @property
+    def final(self) -> Path:
+        return self.folder / f"{self.name}_final.weights"
+
+    @property
+    def nonfinite(self) -> Path:
+        """What is known about the first number that was not finite."""
+        return self.folder / f"{self.name}_nonfinite.json"
+
+
+class Saver:
+    """Writes checkpoints and weights of a net. saved: is told each file that was written.
+
+    A file that cannot be written while the training goes on is told by one UndertowWarning, and tried again when the
+    next is due; only `last` raises. broken: NAME.backup is known to be broken, so it must not become the previous one.
+    """
+
+    def __init__(
+        self,
+        net: Network,
+        output: Output,
+        config: Config,
+        images: tuple[str, ...],
+        saved: Callable[[Path], None],
+    ) -> None:
+        self.net, self.output = net, output
+        self._config, self._images, self._saved = config, images, saved
+        self.broken = False
+        self.checkpoint_at: int | None = None
+        self._told = False
+
+    def make_folder(self) -> None:
+        """Make the folder, and remove what killed trainings of this name left half written in it."""
+        folder = self.output.folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise UndertowError(
+                f"the folder for the weights cannot be made: {problem.strerror or problem}",
+                file=folder,
+                remedy="correct backup= in the .data file",
+            ) from problem
+        for path in (self.output.backup, self.output.best, self.output.final, self.output.numbered(1)):
+            remove_leftovers(path)
+
+    def checkpoint(self, progress: Progress) -> None:
+        """Write NAME.backup and, beside it, what exact resuming needs; nothing when that was just done.
+
+        Raises NonFiniteError for ruined parameters, OSError or FormatError where nothing can be written; the files
+        stay as they were.
+        """
+        if self.checkpoint_at == self.net.seen:
+            return
+        check_parameters(self.net)
+        save_checkpoint(self.output.backup, self.net, progress, self._config, self._images, broken=self.broken)
+        self.broken = False
+        self.checkpoint_at = self.net.seen
+        self._saved(self.output.backup)
+
+    def weights(self, path: Path) -> None:
+        """Write the weights alone; errors as for `checkpoint`."""
+        check_parameters(self.net)
+        self.net.save_weights(path)
+        self._saved(path)
+
+    def attempt(self, path: Path, write: Callable[[], None]) -> bool:
+        """Write a file in the midst of the training; whether it is there now."""
+        try:
+            write()
+        except (OSError, FormatError) as problem:
+            if not self._told:
+                self._told = True
+                reason = f"{path}: {_why(problem)}; training goes on, and saves again when the next save is due"
+                warnings.warn(UndertowWarning(f"{reason}. To mend it: {_REMEDY}"), stacklevel=2)
+            return False
+        self._told = False
+        return True
+
+    def last(self, progress: Progress, iteration: int, done: bool) -> Path:
+        """Write what the training leaves behind: the checkpoint and, when it is done, NAME_final.weights.
+
+        Returns the path to use or to go on with. Raises UndertowError when one of them cannot be written: it says
+        where the result is, which is kept in the folder for temporary files if need be.
+        """
+        wanted = self.output.final if done else self.output.backup
+        try:
+            self.checkpoint(progress)
+            if done:
+                self.weights(wanted)
+        except (OSError, FormatError) as problem:
+            kept = self._kept(progress, iteration)
+            raise UndertowError(
+                f"the result of iteration {iteration} cannot be written: {_why(problem)}; {kept}",
+                file=wanted,
+                remedy=_REMEDY,
+            ) from problem
+        return wanted
+
+    def _kept(self, progress: Progress, iteration: int) -> str:
+        """Where the result of the last iteration is kept after all, or what is left."""
+        backup = self.output.backup
+        if self.checkpoint_at == self.net.seen:
+            return f"{backup} holds the same weights"
+        try:
+            folder = Path(tempfile.mkdtemp(prefix=f"{self.output.name}-"))
+            path = folder / backup.name
+            save_checkpoint(path, self.net, progress, self._config, self._images)
+        except (OSError, FormatError) as problem:
+            if backup.exists():
+                before = f"; {previous_path(backup)} the one before" if previous_path(backup).exists() else ""
+                return f"nor elsewhere ({_why(problem)}). {backup} holds the last save that succeeded{before}"
+            return f"nor elsewhere ({_why(problem)}), and no earlier save succeeded"
+        return f"it was kept as {path}, which can be used, and gone on with, like {backup.name}"
+
+
+def _why(problem: OSError | FormatError) -> str:
+    if isinstance(problem, FormatError):
+        return problem.reason
+    return f"cannot be written: {problem.strerror or problem}"
