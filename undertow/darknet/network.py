@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -181,6 +181,19 @@ class Network:
     def n(self) -> int:
         """How many layers."""
         return len(self.layers)
+
+    @property
+    def overwritten(self) -> Mapping[int, Array | None]:
+        """Layers whose delta the layer after overwrites: the mask of what later readers keep of theirs (None: nothing).
+
+        Empty where the dialect does not follow the C program in this.
+        """
+        return self._cuts
+
+    @property
+    def stop(self) -> int:
+        """The last layer with stopbackward, which no gradient passes; -1 without any."""
+        return self._stop
 
     @property
     def batch(self) -> int:

@@ -85,6 +85,13 @@ def walk_darknet(run: DarknetRun) -> None:
         run.loss.backward()
 
 
+def read_by(net: Network, index: int) -> list[int]:
+    """The layers whose outputs a layer reads, -1 standing for the network's input."""
+    layer = net.layers[index]
+    sources = list(layer.shape.sources)
+    return sources if layer.type == "route" else [index - 1, *sources]
+
+
 def _weighted(output: Variable, seed: int) -> Variable:
     weights = np.random.default_rng(seed).standard_normal(output.shape).astype(output.dtype)
     return (output * weights).sum()
@@ -94,9 +101,7 @@ def _record(net: Network, index: int, calls: list[Call], behind: set[int]) -> La
     layer = net.layers[index]
     batch = len(layer.output)
     record = LayerRecord(index, str(index), layer.type, calls=calls)
-    sources = layer.shape.sources
-    reads = list(sources) if layer.type == "route" else [index - 1, *sources]
-    for source in reads:
+    for source in read_by(net, index):
         record.inputs.append(net.layers[source].output.shape if source >= 0 else (batch, *_input_shape(net)))
     record.outputs = [layer.output.shape]
     record.parameters = {name: p.shape for name, p in layer.parameters.items()}
@@ -118,8 +123,8 @@ def _reaches(calls: list[Call], behind: set[int]) -> bool:
 
 def _skipped(net: Network, index: int, record: LayerRecord) -> list[str]:
     layer = net.layers[index]
-    if index <= net._stop:
-        return [f"all gradients: stopbackward in layer {net._stop}, nothing flows past it"]
+    if index <= net.stop:
+        return [f"all gradients: stopbackward in layer {net.stop}, nothing flows past it"]
     if not record.reached:
         return ["all gradients: no loss above"]
     notes = []
@@ -130,8 +135,8 @@ def _skipped(net: Network, index: int, record: LayerRecord) -> list[str]:
     if frozen:
         notes.append(f"frozen: {', '.join(frozen)} (gradient computed, never applied)")
     for source in layer.shape.sources if layer.type in PATHS else ():
-        if source != index - 1 and source in net._cuts:
-            share = "lost" if net._cuts[source] is None else "lost in part"
+        if source != index - 1 and source in net.overwritten:
+            share = "lost" if net.overwritten[source] is None else "lost in part"
             reason = f"layer {source + 1} ({_overwriter(net, source)}) overwrites it, dialect {net.dialect.name}"
             notes.append(f"gradient to layer {source} {share}: {reason}")
     return notes

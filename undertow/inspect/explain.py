@@ -110,7 +110,7 @@ def _explain_cfg(path: str, batch: int | None, size: int | None, dialect: str | 
     known = [p.data for p in net.parameters()]
     size_text = f"{net.w}x{net.h}x{net.c}" if net.c else f"{net.inputs} values"
     about = f"{net.n} layers, input {size_text}, batch {count}, dialect {net.dialect.name}"
-    return Explanation(path, about, _rows(run.layers, known), run.layers, run.notes)
+    return Explanation(path, about, rows_of(run.layers, known), run.layers, run.notes)
 
 
 def _explain_prototxt(
@@ -124,7 +124,7 @@ def _explain_prototxt(
     known = [blob.data for blob in net.learnable_params]
     first = next((blob.shape for blob in net.blobs.values() if blob.shape), (1,))
     about = f"{len(net.layers)} layers, phase {net.phase}, batch {first[0]}, dialect {net.dialect.name}"
-    return Explanation(path, about, _rows(run.layers, known), run.layers, run.notes)
+    return Explanation(path, about, rows_of(run.layers, known), run.layers, run.notes)
 
 
 def explain_function(function: Any, shapes: Sequence[Sequence[int]], *, seed: int = 0, source: str = "") -> Explanation:
@@ -162,7 +162,7 @@ def explain_function(function: Any, shapes: Sequence[Sequence[int]], *, seed: in
             record.notes = [f"gradient of operand {', '.join(left)}: a constant"]
         records.append(record)
     about = f"{len(records)} operations on " + ", ".join("x".join(map(str, shape)) for shape in shapes)
-    return Explanation(source or getattr(function, "__name__", "function"), about, _rows(records, []), records)
+    return Explanation(source or getattr(function, "__name__", "function"), about, rows_of(records, []), records)
 
 
 def load_function(text: str) -> Any:
@@ -184,7 +184,8 @@ def load_function(text: str) -> Any:
     return found
 
 
-def _rows(records: Sequence[LayerRecord], known: Sequence[Any]) -> list[Row]:
+def rows_of(records: Sequence[LayerRecord], known: Sequence[Any]) -> list[Row]:
+    """The rows of recorded layers, in order of the backward pass. known: see `Keeping`."""
     keeping = Keeping(known)
     rows = [_row(record, keeping.add(record.calls) if record.reached else 0) for record in records]
     return rows[::-1]

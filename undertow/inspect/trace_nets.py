@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from undertow.caffe.net import Net
-from undertow.core.function import Function
-from undertow.core.hooks import Arrays, FunctionHook, MaybeArrays
 from undertow.darknet.dialect import dialect_named
 from undertow.darknet.network import Network
 from undertow.inspect.batches import Batch, darknet_batch
-from undertow.inspect.caffe_run import SOURCES, fill_inputs, open_net, run_caffe
+from undertow.inspect.caffe_run import SOURCES, CaffeRun, fill_inputs, open_net, run_caffe
 from undertow.inspect.darknet_run import PATHS, DarknetRun, open_network, run_darknet, walk_darknet
-from undertow.inspect.record import Call
-from undertow.inspect.statistics import statistics_of
+from undertow.inspect.record import Array
+from undertow.inspect.sending import Sending
 from undertow.inspect.trace import LayerTrace, Trace
 
 PathLike = str | os.PathLike[str]
+LookAtBlob = Callable[[int, str, list[Array]], None]
 CAFFE_RATE = 0.01
 # Layers whose output is another layer's, in another form.
 HANDED_ON = ("route", "reorg", "upsample", "dropout", "Split", "Flatten", "Reshape", "Concat", "Dropout", "Silence")
@@ -44,14 +43,24 @@ def trace_darknet(
     return trace_network(net, darknet_batch(net, data, truth, count=count, seed=seed), rate=rate, seed=seed)
 
 
-def trace_network(net: Network, batch: Batch, *, rate: float | None = None, seed: int = 0) -> Trace:
-    """The same for a network that is there; parameters stay as they are."""
+def trace_network(
+    net: Network,
+    batch: Batch,
+    *,
+    rate: float | None = None,
+    seed: int = 0,
+    look: Callable[[DarknetRun, Sending], None] | None = None,
+) -> Trace:
+    """The same for a network that is there; parameters stay as they are.
+
+    look: called with the run while it still holds all outputs and gradients, and with what layers sent to each other.
+    """
     step = net.options.learning_rate if rate is None else rate
     found = Trace(net.config.file, net.dialect.name, batch.about, step)
     found.see_input({"images": batch.images})
     run = run_darknet(net, batch, seed)
     found.notes += run.notes
-    sending = _Sending(run)
+    sending = Sending(run)
     with sending:
         walk_darknet(run)
     found.loss = float(run.loss.data)
@@ -64,38 +73,13 @@ def trace_network(net: Network, batch: Batch, *, rate: float | None = None, seed
         seen.see_gradient(layer.output_variable.grad)
         for name, parameter in layer.parameters.items():
             seen.see_parameter(name, parameter.data, parameter.grad, per_sample)
-        seen.sent = sending.sent.get(layer.index, {})
+        if layer.type in PATHS:
+            seen.sent = {source: sending.sent[layer.index][source] for source in layer.shape.sources}
         found.layers.append(seen)
+    if look is not None:
+        look(run, sending)
     net.release()
     return found
-
-
-class _Sending(FunctionHook):
-    """Sees the gradients that shortcuts and routes send to earlier layers."""
-
-    def __init__(self, run: DarknetRun) -> None:
-        self.sent: dict[int, dict[int, float]] = {}
-        self._places: dict[int, list[tuple[int, int, int]]] = {}
-        for record in run.layers:
-            if record.type in PATHS and record.calls:
-                self._expect(run.net, record.index, record.calls)
-
-    def _expect(self, net: Network, index: int, calls: Sequence[Call]) -> None:
-        sources = net.layers[index].shape.sources
-        outputs = {id(net.layers[source]._output): source for source in sources}
-        by_data = {id(net.layers[source].output): source for source in sources}
-        self.sent[index] = dict.fromkeys(sources, 0.0)
-        for call in calls:
-            for place, x in enumerate(call.operands):
-                source = outputs.get(id(x), by_data.get(id(x.data)))
-                if source is not None and call.wanted[place]:
-                    self._places.setdefault(id(call.function), []).append((index, source, place))
-
-    def after_backward(self, function: Function, output_grads: Arrays, input_grads: MaybeArrays) -> None:
-        for index, source, place in self._places.get(id(function), ()):
-            gradient = input_grads[place]
-            if gradient is not None:
-                self.sent[index][source] = statistics_of(gradient).norm
 
 
 def trace_caffe(
@@ -109,8 +93,14 @@ def trace_caffe(
     phase: str | None = None,
     rate: float | None = None,
     seed: int = 0,
+    look: LookAtBlob | None = None,
+    done: Callable[[CaffeRun], None] | None = None,
 ) -> Trace:
-    """One batch through a Caffe net. data: an .npz with arrays for its inputs; see `open_net` for the others."""
+    """One batch through a Caffe net. data: an .npz with arrays for its inputs; see `open_net` for the others.
+
+    look: called with a layer's number, "output" or "gradient", and the arrays of its tops: when it has computed, and
+    when all gradients have arrived there. Layers that work in place write over both later. done: called at the end.
+    """
     net, has_loss = open_net(
         prototxt, weights, dialect=dialect or "exact", phase=phase, shape=shape, batch=batch, usual=2, seed=seed
     )
@@ -121,10 +111,14 @@ def trace_caffe(
 
     def forward(index: int) -> None:
         found.layers[index].see_output(net.tops(index)[0].data)
+        if look is not None:
+            look(index, "output", [blob.data for blob in net.tops(index)])
 
     def backward(index: int) -> None:
         if net.layers[index].need_backward and net.tops(index) and net.layers[index].type not in SOURCES:
             found.layers[index].see_gradient(net.tops(index)[0].diff)
+            if look is not None:
+                look(index, "gradient", [blob.diff for blob in net.tops(index)])
 
     run = run_caffe(
         net, about, has_loss, after_forward=lambda i: forward(i) if net.tops(i) else None, before_backward=backward,
@@ -139,6 +133,8 @@ def trace_caffe(
         for number, (name, blob) in enumerate(zip(record.parameters, layer.blobs, strict=True)):
             wanted = layer.need_backward and layer.param_propagate_down[number]
             seen.see_parameter(name, blob.data, blob.diff if wanted else None, step)
+    if done is not None:
+        done(run)
     return found
 
 
