@@ -11,15 +11,14 @@ import pytest
 
 import undertow as package
 from tests.cli.conftest import Answer
-from undertow.cli.commands import MISSING
-from undertow.cli.detector import COMMANDS
+from undertow.cli.darknet import ELSEWHERE, groups, singles
 
 
 def test_help_lists_every_function_and_flag(undertow: Callable[..., Answer]) -> None:
     answer = undertow("darknet", "help")
     assert answer.status == 0
-    for command in COMMANDS:
-        assert f"undertow {command.name}" in answer.out
+    for command in (*(command for group in groups().values() for command in group), *singles().values()):
+        assert f"undertow {command.usage}" in answer.out
         for flag in command.flags:
             assert flag.usage in answer.out
             assert flag.help in answer.out
@@ -40,7 +39,7 @@ def test_help_of_one_function(undertow: Callable[..., Answer]) -> None:
 def test_help_of_the_detector(undertow: Callable[..., Answer], word: str) -> None:
     answer = undertow("darknet", "detector", word)
     assert answer.status == 0
-    assert all(f"undertow {command.usage}" in answer.out for command in COMMANDS)
+    assert all(f"undertow {command.usage}" in answer.out for command in groups()["detector"])
 
 
 def test_version(undertow: Callable[..., Answer]) -> None:
@@ -53,10 +52,10 @@ def test_version(undertow: Callable[..., Answer]) -> None:
         (["darkent"], "there is no command 'darkent'. To mend it: did you mean darknet?"),
         (["detector", "test"], "undertow darknet detector ..."),
         (["darknet", "detectr"], "there is no function 'detectr'. To mend it: did you mean detector?"),
-        (["darknet", "classifier", "train"], "'classifier' of the C program is not there yet"),
+        (["darknet", "regressor", "train"], "'regressor' of the C program is not offered. To mend it: "),
         (["darknet", "detector"], "which function?"),
         (["darknet", "detector", "trian"], "did you mean train?"),
-        (["darknet", "detector", "calc_anchors"], "'detector calc_anchors' is not there yet"),
+        (["darknet", "detector", "valid2"], "'detector valid2' of the C program is not offered. To mend it: "),
         (["darknet", "detector", "train"], "DATA is missing"),
     ],
 )
@@ -67,7 +66,25 @@ def test_unknown_words_are_answered_with_the_nearest(
 
 
 def test_functions_that_are_there_are_not_called_missing() -> None:
-    assert not {command.name.split()[-1] for command in COMMANDS} & set(MISSING["detector"])
+    for name, group in groups().items():
+        assert not {command.name.split()[-1] for command in group} & set(ELSEWHERE[name])
+    assert not {*groups(), *singles()} & set(ELSEWHERE[""])
+
+
+def test_every_function_of_the_original_is_there_or_answered() -> None:
+    """The words of examples/darknet.c, detector.c, classifier.c and rnn.c."""
+    words = {
+        "": "average yolo super lsd detector detect cifar go rnn coco classify classifier regressor isegmenter "
+        "segmenter art tag 3d test nightmare rgbgr reset denormalize statistics normalize rescale ops speed oneoff oneoff2 print "
+        "partial visualize mkimg imtest",
+        "detector": "test train valid valid2 recall demo map calc_anchors draw",
+        "classifier": "predict fout try train demo gun threat test csv label valid validmulti valid10 validcrop "
+        "validfull",
+        "rnn": "train valid validtactic vec generate generatetactic",
+    }
+    for group, names in words.items():
+        known = {*groups(), *singles()} if not group else {one.name.split()[-1] for one in groups()[group]}
+        assert set(names.split()) <= known | set(ELSEWHERE[group])
 
 
 def test_the_module_is_the_command(tmp_path: Path) -> None:

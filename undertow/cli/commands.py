@@ -7,17 +7,6 @@ from collections.abc import Sequence
 from undertow import __version__
 from undertow.cli.words import Command, UsageError, nearest
 
-# Functions of the C program that have no counterpart here yet.
-MISSING = {
-    "detector": ("calc_anchors", "demo", "valid2", "draw"),
-    "": (
-        "classifier", "classify", "cifar", "coco", "yolo", "super", "lsd", "go", "rnn", "regressor", "segmenter",
-        "isegmenter", "art", "tag", "3d", "nightmare", "rgbgr", "reset", "denormalize", "normalize", "statistics",
-        "rescale", "ops", "speed", "oneoff", "oneoff2", "print", "average", "visualize", "mkimg", "imtest",
-    ),
-}  # fmt: skip
-
-
 # How people ask for help; the first stands only where a command would.
 HELP = ("help", "-help", "--help", "-h")
 
@@ -34,6 +23,8 @@ def run(arguments: Sequence[str]) -> int:
         print(f"undertow {__version__}")
         return 0
     if first == "darknet":
+        from undertow.cli.darknet import run_darknet
+
         return run_darknet(rest)
     if first == "caffe":
         from undertow.cli.caffe import run_caffe
@@ -54,35 +45,6 @@ def run(arguments: Sequence[str]) -> int:
     if first in ("detector", "detect"):
         remedy = f"undertow darknet {first} ..."
     raise UsageError(f"there is no command '{first}'", remedy=remedy)
-
-
-def run_darknet(arguments: Sequence[str]) -> int:
-    """`undertow darknet ...`: the words of the C program."""
-    from undertow.cli import detector, weights
-
-    if not arguments or arguments[0] in HELP:
-        print(darknet_help())
-        return 0 if arguments else 2
-    function, rest = arguments[0], arguments[1:]
-    alone = {"detect": detector.DETECT, "partial": weights.PARTIAL}
-    if function in alone:
-        return call(alone[function], rest)
-    if function != "detector":
-        if function in MISSING[""]:
-            raise UsageError(
-                f"'{function}' of the C program is not there yet", remedy="undertow darknet help lists what is"
-            )
-        raise UsageError(
-            f"there is no function '{function}'",
-            remedy=nearest(function, ("detector", *alone, "help")) or "undertow darknet help lists what there is",
-        )
-    commands = {command.name.split()[-1]: command for command in detector.COMMANDS}
-    if rest and rest[0] in HELP:
-        print("\n\n".join(map(command_help, detector.COMMANDS)))
-        return 0
-    if not rest or rest[0] not in commands:
-        raise _no_subcommand(rest[0] if rest else "", commands)
-    return call(commands[rest[0]], rest[1:])
 
 
 def call(command: Command, arguments: Sequence[str]) -> int:
@@ -117,28 +79,9 @@ def overview() -> str:
     )
 
 
-def darknet_help() -> str:
-    """What `undertow darknet help` prints: every function with its flags."""
-    from undertow.cli import detector, weights
-
-    blocks = [command_help(command) for command in (*detector.COMMANDS, detector.DETECT, weights.PARTIAL)]
-    missing = ", ".join([f"detector {name}" for name in MISSING["detector"]] + list(MISSING[""]))
-    return "\n\n".join([*blocks, f"Of the C program's functions these are not there yet: {missing}"])
-
-
 def command_help(command: Command) -> str:
     """Usage, summary and flags of one command."""
     lines = [f"undertow {command.usage}", f"    {command.summary}"]
     width = max((len(flag.usage) for flag in command.flags), default=0)
     lines += [f"    {flag.usage:<{width}}  {flag.help}" for flag in command.flags]
     return "\n".join(lines)
-
-
-def _no_subcommand(word: str, commands: dict[str, Command]) -> UsageError:
-    if not word:
-        return UsageError("detector: which function?", remedy=f"one of {', '.join(commands)}")
-    if word in MISSING["detector"]:
-        return UsageError(f"'detector {word}' is not there yet", remedy=f"there is {', '.join(commands)}")
-    return UsageError(
-        f"detector has no function '{word}'", remedy=nearest(word, commands) or f"there is {', '.join(commands)}"
-    )

@@ -60,11 +60,15 @@ class Flag:
 
 @dataclass(frozen=True)
 class Words:
-    """A command line taken apart: plain words by their names ("" for optional ones left out), and flags."""
+    """A command line taken apart: plain words by their names ("" for optional ones left out), and flags.
+
+    more: the words that follow, of a command that takes any number.
+    """
 
     words: dict[str, str]
     flags: dict[str, Any]
     given: tuple[Flag, ...]
+    more: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> Any:
         return self.words[name] if name in self.words else self.flags[name]
@@ -72,7 +76,9 @@ class Words:
 
 @dataclass(frozen=True)
 class Command:
-    """One command. words: names of its plain words, optional ones in square brackets. run: does it; the exit status."""
+    """One command. words: names of its plain words, optional ones in square brackets; a last one that ends in `...`
+    stands for any number more. run: does it; the exit status.
+    """
 
     name: str
     words: tuple[str, ...]
@@ -104,7 +110,9 @@ class Command:
                     raise UsageError(f"{word} needs a value", remedy=flag.usage)
                 value = rest.pop(0)
             flags[flag.name] = flag.read(value)
-        return Words(self._named(plain), flags, tuple(given))
+        names = [name for name in self.words if not name.endswith("...")]
+        more = tuple(plain[len(names) :]) if len(names) < len(self.words) else ()
+        return Words(self._named(names, plain[: len(plain) - len(more)]), flags, tuple(given), more)
 
     def _flag(self, word: str) -> tuple[Flag, str | None]:
         name, equals, value = word.lstrip("-").partition("=")
@@ -116,15 +124,15 @@ class Command:
             )
         return known[name], value if equals else None
 
-    def _named(self, plain: list[str]) -> dict[str, str]:
-        needed = [name for name in self.words if not name.startswith("[")]
+    def _named(self, words: list[str], plain: list[str]) -> dict[str, str]:
+        needed = [name for name in words if not name.startswith("[")]
         if len(plain) < len(needed):
             raise UsageError(f"{self.name}: {needed[len(plain)]} is missing", remedy=f"undertow {self.usage}")
-        if len(plain) > len(self.words):
+        if len(plain) > len(words):
             raise UsageError(
-                f"{self.name}: '{plain[len(self.words)]}' is one word too many", remedy=f"undertow {self.usage}"
+                f"{self.name}: '{plain[len(words)]}' is one word too many", remedy=f"undertow {self.usage}"
             )
-        names = [name.strip("[]") for name in self.words]
+        names = [name.strip("[]") for name in words]
         return dict.fromkeys(names, "") | dict(zip(names, plain, strict=False))
 
 
