@@ -39,6 +39,8 @@ class Dialect:
         eltwise_layer.cpp).
     parameter_shares_diff: the top of a Parameter layer and its parameter have one diff, so that a backward pass
         overwrites the parameter's gradient instead of adding to it (parameter_layer.hpp: ShareDiff).
+    multibox_ignores_variance: with encode_variance_in_target, MultiBoxLoss divides predictions by the variance but not
+        their gradient (SSD's multibox_loss_layer.cpp, bbox_util.cpp: EncodeLocPrediction).
     """
 
     name: str
@@ -53,6 +55,7 @@ class Dialect:
     cont_derivative: bool = True
     division_gradients: bool = False
     parameter_shares_diff: bool = False
+    multibox_ignores_variance: bool = False
 
 
 EXACT = Dialect("exact")
@@ -70,6 +73,7 @@ CAFFE = Dialect(
     cont_derivative=False,
     division_gradients=True,
     parameter_shares_diff=True,
+    multibox_ignores_variance=True,
 )
 
 DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (EXACT, CAFFE)}

@@ -1,4 +1,4 @@
-"""SSD's layers without a gradient: default boxes (PriorBox), and detections from them (DetectionOutput)."""
+"""SSD's layers without a gradient: default boxes (PriorBox), detections from them, and which of those are right."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from typing import Any
 import numpy as np
 
 from undertow.caffe.blob import Blob
+from undertow.caffe.boxes import decode, overlaps, suppress
+from undertow.caffe.data.feed import read_lines
 from undertow.caffe.layer import Layer, NoGradient, Results, Shapes
 from undertow.caffe.layers_forks import image_shape
+from undertow.caffe.proto.api import find_beside
 from undertow.core.variable import Variable
+from undertow.errors import FormatError
 
 Array = np.ndarray[Any, Any]
 Variables = Sequence[Variable]
@@ -154,38 +158,104 @@ class DetectionOutput(NoGradient):
     def decode(self, offsets: Array, boxes: Array, variance: Array) -> Array:
         """Corners (boxes, 4) from offsets of this code_type."""
         o = self.message.detection_output_param
-        moved = offsets if o.variance_encoded_in_target else offsets * variance
-        size = boxes[:, 2:] - boxes[:, :2]
-        if o.code_type == "CORNER":
-            return boxes + moved
-        if o.code_type == "CORNER_SIZE":
-            return boxes + moved * np.concatenate([size, size], 1)
-        centre = (boxes[:, :2] + boxes[:, 2:]) / 2 + moved[:, :2] * size
-        half = np.exp(moved[:, 2:]) * size / 2
-        return np.concatenate([centre - half, centre + half], 1)
+        return decode(offsets, boxes, variance, o.code_type, o.variance_encoded_in_target)
 
     def suppress(self, boxes: Array, scores: Array) -> list[int]:
-        """The boxes that stay, by falling score; eta lowers the allowed overlap as boxes are taken."""
+        """The boxes that stay, by falling score."""
         o = self.message.detection_output_param
-        nms = o.nms_param
         strong = np.arange(len(scores))
         if o.has_field("confidence_threshold"):
             strong = np.flatnonzero(scores > o.confidence_threshold)
-        order = strong[np.argsort(-scores[strong], kind="stable")]
-        if nms.has_field("top_k") and nms.top_k > -1:
-            order = order[: nms.top_k]
-        limit = nms.nms_threshold
-        kept: list[int] = []
-        for index in order:
-            if not kept or overlaps(boxes[index], boxes[kept]).max() <= limit:
-                kept.append(int(index))
-                limit *= nms.eta if nms.eta < 1 and limit > 0.5 else 1
-        return kept
+        top_k = o.nms_param.top_k if o.nms_param.has_field("top_k") else -1
+        kept = suppress(boxes[strong], scores[strong], o.nms_param.nms_threshold, top_k=top_k, eta=o.nms_param.eta)
+        return [int(index) for index in strong[kept]]
 
 
-def overlaps(box: Array, boxes: Array) -> Array:
-    """Intersection over union of one box with others; 0 where there is no intersection."""
-    size = np.minimum(box[2:], boxes[:, 2:]) - np.maximum(box[:2], boxes[:, :2])
-    inner = np.where((size > 0).all(1), size.prod(1), 0)
-    areas = (boxes[:, 2:] - boxes[:, :2]).prod(1) + (box[2:] - box[:2]).prod()
-    return np.divide(inner, areas - inner, out=np.zeros_like(inner), where=inner > 0)
+class DetectionEvaluate(NoGradient):
+    """Which detections are right: each is compared with the objects of its image and class, best score first.
+
+    Bottoms: detections (1, 1, d, 7) as DetectionOutput has them, objects (1, 1, m, 8) as AnnotatedData has them.
+    Top: (1, 1, classes + d, 5): for each class a row -1, class, objects, -1, -1; then rows image, class, score, right,
+    wrong. Both are 0 for a detection of an object marked difficult, where those do not count. From SSD.
+    """
+
+    def setup(self, bottom: Shapes, tops: int) -> None:
+        o = self.o = self.message.detection_evaluate_param
+        if o.num_classes < 1 or o.overlap_threshold <= 0:
+            raise self.refusal("num_classes must be given, and overlap_threshold above 0",
+                               "write num_classes: 21", "detection_evaluate_param")  # fmt: skip
+        self.background = int(np.array(o.background_label_id, np.uint32).astype(np.int32))
+        self._sizes: Array | None = None
+        if o.has_field("name_size_file"):
+            name = str(o.name_size_file)
+            self._sizes = read_sizes(find_beside(name, self.context.file) if self.context.file is not None else name)
+        self._count, self._images = 1, 0
+        self._rows: Array | None = None
+
+    def top_shapes(self, bottom: Shapes) -> Shapes:
+        if len(bottom[0]) != 4 or bottom[0][-1] != 7 or len(bottom[1]) != 4 or bottom[1][-1] != 8:
+            raise self.error(
+                f"detections (1, 1, d, 7) and objects (1, 1, m, 8) are needed, got {bottom[0]} and {bottom[1]}"
+            )
+        return [(1, 1, self._count, 5)]
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> float:
+        self._bottom_shapes = None
+        found, truth = (blob.data.reshape(-1, blob.shape[-1]) for blob in bottom)
+        self._rows = self.evaluate(found, truth).astype(bottom[0].dtype)
+        self._count = len(self._rows)
+        return super().forward(bottom, top)
+
+    def compute(self, bottom: Variables, params: Variables) -> Results:
+        assert self._rows is not None
+        return self._rows.reshape(1, 1, -1, 5)
+
+    def evaluate(self, found: Array, truth: Array) -> Array:
+        """All rows."""
+        truth, found = truth[truth[:, 0] >= 0], found[found[:, 1] >= 0]
+        for rows, what in ((truth, "an object"), (found, "a detection")):
+            if (rows[:, 1] == self.background).any():
+                raise self.error(f"{what} has the class of the background, {self.background}")
+        easy = np.ones(len(truth), bool) if self.o.evaluate_difficult_gt else truth[:, 7] == 0
+        judged: list[list[float]] = [
+            [-1, label, float(np.sum(easy & (truth[:, 1] == label))), -1, -1]
+            for label in range(self.o.num_classes) if label != self.background
+        ]  # fmt: skip
+        for image in np.unique(found[:, 0]):
+            for label in np.unique(found[found[:, 0] == image, 1]):
+                mine = found[(found[:, 0] == image) & (found[:, 1] == label)]
+                things = (truth[:, 0] == image) & (truth[:, 1] == label)
+                judged += self._judge(mine[np.argsort(-mine[:, 2], kind="stable")], truth[things, 3:7], easy[things])
+            if self._sizes is not None:
+                self._images = (self._images + 1) % len(self._sizes)
+        return np.array(judged, np.float64).reshape(-1, 5)
+
+    def _judge(self, found: Array, truth: Array, easy: Array) -> list[list[float]]:
+        """The rows of one image and class; detections by falling score."""
+        boxes, pixel = found[:, 3:7], 0.0
+        if self._sizes is not None:
+            height, width = self._sizes[self._images]
+            scale, pixel = np.array([width, height, width, height], np.float64), 1.0
+            boxes, truth = boxes.clip(0, 1) * scale, truth.clip(0, 1) * scale
+        taken: set[int] = set()
+        rows = []
+        for row, box in zip(found, boxes, strict=True):
+            table = overlaps(box, truth, pixel)
+            best = int(table.argmax()) if len(truth) else -1
+            right, wrong = 0, 1
+            if best >= 0 and table[best] >= self.o.overlap_threshold:
+                right, wrong = (int(best not in taken), int(best in taken)) if easy[best] else (0, 0)
+                taken.update([best] if easy[best] else [])
+            rows.append([*row[:3], right, wrong])
+        return rows
+
+
+def read_sizes(path: str) -> Array:
+    """Height and width of each image from a file of lines `name height width`. Raises FormatError."""
+    sizes = []
+    for number, line in enumerate(read_lines(path), 1):
+        words = line.split()
+        if len(words) != 3 or not all(word.isdigit() and int(word) for word in words[1:]):
+            raise FormatError("a line is `name height width`", file=path, line=number)
+        sizes.append([int(word) for word in words[1:]])
+    return np.array(sizes)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from tests.caffe.net.texts import inputs, layer, net
-from undertow.caffe.layers_detection import DetectionOutput, overlaps
+from undertow.caffe.boxes import overlaps
+from undertow.caffe.layers_detection import DetectionOutput
 from undertow.caffe.net import Net
 from undertow.errors import UndertowError
 

@@ -41,6 +41,15 @@ class Try:
 LABELS = np.array([1.0, 0.0, 2.0])
 IMAGE_LABELS = np.array([[[1.0, 0], [2, 255]], [[2, 2], [0, 1]]])
 CONT = np.array([[0.0, 1], [1, 1], [1, 0], [1, 0.4]])
+REGIONS = np.array([[0.0, 1, 1, 7, 6], [1, 4, 0, 4, 0], [0, 6, 4, 30, 30], [1, 0, 2, 9, 5]])
+BOXES = np.array(
+    [[0.1, 0.1, 0.4, 0.4], [0.5, 0.4, 0.9, 0.9], [0.15, 0.1, 0.5, 0.5], [0.6, 0.5, 1.1, 0.9], [0, 0.7, 0.2, 1]]
+)
+PRIORS = np.stack([BOXES.reshape(-1), np.tile([0.1, 0.1, 0.2, 0.2], 5)])[None]
+OBJECTS = np.array(
+    [[0, 1, 0, 0.12, 0.1, 0.45, 0.5, 0], [0, 2, 0, 0.5, 0.5, 0.9, 0.8, 0], [1, 1, 0, 0.55, 0.4, 0.9, 0.95, 0]]
+)[None, None]
+MULTIBOX = "multibox_loss_param {{ num_classes: 3 code_type: CENTER_SIZE {} }}"
 
 TRIES = [
     Try("AbsVal"),
@@ -138,11 +147,24 @@ TRIES = [
     Try("Interp", "interp_param { height: 7 width: 3 }"),
     Try("Interp", "interp_param { shrink_factor: 2 pad_beg: -1 zoom_factor: 3 }"),
     Try("Normalize", "norm_param { across_spatial: false channel_shared: false eps: 0.01 }"),
+    Try("MultiBoxLoss", MULTIBOX.format("conf_loss_type: LOGISTIC mining_type: NONE"), ((2, 20), (2, 15)),
+        (PRIORS, OBJECTS)),
+    Try("MultiBoxLoss", MULTIBOX.format("mining_type: NONE loc_weight: 2"), ((2, 20), (2, 15)), (PRIORS, OBJECTS)),
+    Try("MultiBoxLoss", MULTIBOX.format("loc_loss_type: L2 encode_variance_in_target: true bp_inside: true"),
+        ((2, 20), (2, 15)), (PRIORS, OBJECTS)),
+    Try("MultiBoxLoss", MULTIBOX.format("mining_type: NONE share_location: false"), ((2, 60), (2, 15)),
+        (PRIORS, OBJECTS)),
     Try("Normalize"),
+    Try("PSROIPooling", "psroi_pooling_param { spatial_scale: 0.5 output_dim: 2 group_size: 2 }", ((2, 8, 4, 5),),
+        (REGIONS,)),
     Try("Permute", "permute_param { order: 0 order: 2 order: 3 order: 1 }"),
+    Try("ROIPooling", "roi_pooling_param { spatial_scale: 0.5 pooled_h: 2 pooled_w: 3 }", fixed=(REGIONS,), gap=True),
     Try("ReLU6", low=5.3),
     Try("ReLU6", "relu6_param { negative_slope: 0.2 }"),
     Try("ShuffleChannel", "shuffle_channel_param { group: 2 }", ((2, 6, 2, 3),)),
+    Try("SmoothL1Loss", "", ((3, 4), (3, 4))),
+    Try("SmoothL1Loss", "smooth_l1_loss_param { sigma: 2 }", ((3, 4), (3, 4)),
+        (np.arange(12.0).reshape(3, 4) / 6,) * 2),
     Try("Upsample", "upsample_param { scale: 2 }"),
     Try("Upsample", "upsample_param { scale: 2 pad_out_w: true }", ((1, 1, 2, 2),),
         (np.array([[[[0.0, 8], [8, 3]]]]),)),
@@ -159,7 +181,7 @@ STATIC = [
 
 # No gradient: no backward in the original, no bottoms, or no tops.
 WITHOUT = {"Accuracy", "ArgMax", "Threshold", "Input", "DummyData", "MemoryData", "Silence",
-           "PriorBox", "DetectionOutput"}  # fmt: skip
+           "PriorBox", "DetectionOutput", "DetectionEvaluate"}  # fmt: skip
 
 
 class Cube:

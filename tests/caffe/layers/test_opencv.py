@@ -117,3 +117,19 @@ def test_detections(code: str, limits: str, rng: np.random.Generator, tmp_path: 
 def by_rank(rows: np.ndarray) -> np.ndarray:
     """The rows by image, class and falling score."""
     return rows[np.lexsort((-rows[:, 2], rows[:, 1], rows[:, 0]))]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("ROIPooling", "roi_pooling_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.5 }"),
+        ("PSROIPooling", "psroi_pooling_param { output_dim: 2 group_size: 2 spatial_scale: 0.5 }"),
+    ],
+)
+def test_regions(kind: str, options: str, rng: np.random.Generator, tmp_path: Path) -> None:
+    values = {
+        "x": rng.standard_normal((1, 8, 6, 7)).astype(np.float32),
+        "r": np.array([[0, 0, 0, 9, 7], [0, 4, 3, 5, 3], [0, 2, 1, 12, 11]], np.float32),
+    }
+    ours, theirs = both(tmp_path, values, layer("y", kind, "x r", rest=options))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)

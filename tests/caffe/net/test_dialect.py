@@ -88,7 +88,17 @@ def parameter_twice(dialect: str) -> tuple[Net, list[str], list[str]]:
     return net(inputs(x=(2, 3)), op, layer("y", "Eltwise", "p x"), dialect=dialect), ["x"], ["y"]
 
 
+def variance_in_target(dialect: str) -> tuple[Net, list[str], list[str]]:
+    rest = "multibox_loss_param { num_classes: 2 encode_variance_in_target: true mining_type: NONE }"
+    shapes = inputs(x=(1, 4), z=(1, 2), p=(1, 2, 4), t=(1, 1, 1, 8))
+    built = net(shapes, layer("y", "MultiBoxLoss", "x z p t", rest=rest), dialect=dialect)
+    built.blobs["p"].data[...] = [[[0.1, 0.1, 0.5, 0.5], [0.1, 0.1, 0.2, 0.2]]]
+    built.blobs["t"].data[...] = [0, 1, 0, 0.1, 0.1, 0.4, 0.5, 0]
+    return built, ["x", "z"], ["y"]
+
+
 SHOWN = {
+    "multibox_ignores_variance": variance_in_target,
     "in_place_reads_result": in_place,
     "in_place_squares_slope": squares,
     "share_memory": sharing,

@@ -1,8 +1,8 @@
 """Fields that widely used forks of Caffe added, by fork; see `notation` for how to read this.
 
 `ssd`, the default, is the SSD branch together with the additions that models made for it carry (depthwise and
-shuffling nets, converted YOLO and segmentation nets). Numbers are those of the forks, so that their caffemodels
-load, except where a number is taken by Caffe 1.0 itself:
+shuffling nets, converted YOLO and segmentation nets, the R-CNN family). Numbers are those of the forks, so that their
+caffemodels load, except where a number is taken by Caffe 1.0 itself:
 
 - SolverParameter 41 and 42 (`eval_type`, `ap_version` there, `layer_wise_reduce` and `weights` here). Solvers are
   only ever stored as text, so those two have numbers of our own.
@@ -235,8 +235,29 @@ VideoDataParameter
   4 skip_frames uint32 = 0
 """
 
+_REGIONS = """
+LayerParameter
+  10002 psroi_pooling_param PSROIPoolingParameter
+  8266711 roi_pooling_param ROIPoolingParameter
+  8266712 smooth_l1_loss_param SmoothL1LossParameter
+
+PSROIPoolingParameter
+  1 spatial_scale float!
+  2 output_dim int32!
+  3 group_size int32!
+
+ROIPoolingParameter
+  1 pooled_h uint32 = 0
+  2 pooled_w uint32 = 0
+  3 spatial_scale float = 1
+
+SmoothL1LossParameter
+  1 sigma float = 1
+"""
+
 SSD = (
     _DETECTION
+    + _REGIONS
     + """
 LayerParameter
   149 upsample_param UpsampleParameter
@@ -386,20 +407,6 @@ UpsampleParameter
   7 upsample_w uint32
 """
 
-FAST_RCNN = """
-LayerParameter
-  8266711 roi_pooling_param ROIPoolingParameter
-  8266712 smooth_l1_loss_param SmoothL1LossParameter
-
-ROIPoolingParameter
-  1 pooled_h uint32 = 0
-  2 pooled_w uint32 = 0
-  3 spatial_scale float = 1
-
-SmoothL1LossParameter
-  1 sigma float = 1
-"""
-
 NVIDIA = (
     _DETECTION
     + """
@@ -489,6 +496,6 @@ FORKS = {
     "ssd": SSD,
     "pspnet": PSPNET,
     "segnet": SEGNET,
-    "fast-rcnn": FAST_RCNN,
+    "fast-rcnn": _REGIONS,
     "nvidia": NVIDIA,
 }
