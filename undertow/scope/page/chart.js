@@ -14,13 +14,13 @@ export const SERIES = [
 const open = new Set();
 
 /** A line chart in `place`, as wide as it is. names: of the lines. columns: [x, y1, y2, ...]; null leaves a gap.
- *  options: x and y (labels), log (y axis), height, click(x index). Returns {update(columns), destroy()}.
+ *  options: x and y (labels), log (y axis), height, points (marks each value), click(x index). Returns {update(columns), destroy()}.
  */
 export function lineChart(place, names, columns, options = {}) {
   const series = names.map((label, i) => {
     const look = SERIES[i % SERIES.length];
     return { label, stroke: () => colour(look.stroke), dash: look.dash, width: 1.75, spanGaps: false,
-      points: { show: false }, value: (_, value) => numberText(value) };
+      points: { show: options.points === true, size: 6 }, value: (_, value) => numberText(value) };
   });
   const scales = { x: { time: false }, y: options.log ? { distr: 3 } : {} };
   return chart(place, { ...options, series, scales }, columns);

@@ -1,0 +1,61 @@
+// The chosen cell: every number of its layer, and the shown statistic of the layer over iterations.
+
+import { h, show } from "scope/dom";
+import { lineChart } from "scope/chart";
+import { joined } from "runs/charts";
+import { FIELDS, exactText, layerText } from "runs/fields";
+
+export class Detail {
+  /** go(layer, iteration): called when a mark is clicked. */
+  constructor(place, go) {
+    this.go = go;
+    this.title = h("h2", { id: "chosen" });
+    this.table = h("table", { "aria-labelledby": "chosen" });
+    this.line = h("div", { class: "plot" });
+    this.lineTitle = h("h3");
+    this.marks = h("div", { class: "marks" });
+    place.append(this.title, this.table, this.lineTitle, this.line, h("h3", {}, "What stands out there"), this.marks);
+  }
+
+  draw({ runs, field, layer, iteration, log }) {
+    const looks = runs.map((run) => run.lookAt(iteration));
+    const named = runs.find((run) => layer < run.layers.length);
+    this.title.textContent = named ? layerText(named.layers[layer]) : "no layers";
+    const fields = Object.keys(FIELDS).filter((key) => runs.some((run) => run.header.fields.includes(key)));
+    const head = runs.map((run, i) => h("th", { class: "number", scope: "col" },
+      runs.length > 1 ? `${run.letter}, iteration ${looks[i]?.i ?? "-"}` : `iteration ${looks[i]?.i ?? "-"}`));
+    show(this.table, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "statistic"), head)),
+      h("tbody", {}, fields.map((key) => h("tr", { class: key === field ? "shown" : null, "data-field": key },
+        h("th", { scope: "row" }, FIELDS[key].short),
+        runs.map((run, i) => h("td", { class: "number" }, exactText(run.at(key, layer, looks[i]))))))));
+    this.#line(runs, field, layer, log);
+    this.#marks(runs, looks);
+  }
+
+  #line(runs, field, layer, log) {
+    this.lineTitle.textContent = `${FIELDS[field].name}, this layer`;
+    const lines = runs.map((run) => {
+      const rows = run.looks.rows;
+      const ys = rows.map((row) => run.at(field, layer, row));
+      return [rows.map((row) => row.i), log ? ys.map((y) => (y > 0 ? y : NaN)) : ys];
+    }).filter(([, ys]) => ys.some(Number.isFinite));
+    const key = `${lines.length} ${log}`;
+    if (this.chart && this.key === key && lines.length) return this.chart.update(joined(lines));
+    this.chart?.destroy();
+    this.chart = null;
+    this.key = key;
+    if (!lines.length) return show(this.line, h("p", { class: "soft empty" }, "this layer has no such number"));
+    show(this.line);
+    const names = runs.length > 1 ? runs.map((run) => `run ${run.letter}`).slice(0, lines.length) : ["value"];
+    this.chart = lineChart(this.line, names, joined(lines), { x: "iteration", log, height: 130 });
+    return undefined;
+  }
+
+  #marks(runs, looks) {
+    const found = runs.flatMap((run, i) => (looks[i]?.marks ?? []).map(([kind, layer, text]) =>
+      h("li", {}, h("button", { type: "button", class: "mark", onclick: () => this.go(layer, looks[i].i) },
+        h("span", { class: kind === "non-finite" ? "tag bad" : "tag back" }, kind),
+        ` ${runs.length > 1 ? `${run.letter}, ` : ""}${layerText(run.layers[layer] ?? [layer, ""])}: ${text}`))));
+    show(this.marks, found.length ? h("ul", {}, found) : h("p", { class: "soft" }, "nothing vanishes, explodes or is dead; all values are finite"));
+  }
+}
