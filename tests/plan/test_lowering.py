@@ -213,6 +213,19 @@ def test_in_place_norm_is_left_where_gamma_comes_near_zero() -> None:
     trial.both(trial.data())
 
 
+def test_in_place_norm_comes_back_where_gamma_is_large_again() -> None:
+    """The present parameters decide alone, so a process that begins with them later computes the same digits."""
+    trial = Trial(darknet_like)
+    for _ in range(3):
+        trial.both(trial.data())
+    before = in_place(trial.planned)
+    gamma = trial.blocks.parameters["a.gamma"]
+    for value in (0, 1):
+        gamma.data[3] = value
+        trial.both(trial.data())
+    assert in_place(trial.planned) == before
+
+
 def test_relu_is_never_undone() -> None:
     trial = Trial(resnet_like)
     for _ in range(3):

@@ -400,10 +400,13 @@ class Program:
                 raise Stale
 
     def _keep_accurate(self) -> None:
-        """Lower again without the shortcuts that present parameters do not allow."""
-        refused = [unit.calls[0] for unit in self.units if not unit.may_stay()]
-        if refused:
-            self.avoid.update(refused)
+        """Lower again without the shortcuts that present parameters do not allow, and with those they allow again.
+
+        The present parameters alone decide: a training that goes on in another process computes the same digits.
+        """
+        refused = {unit.calls[0] for unit in self.units if not unit.may_stay()}
+        if refused != self.avoid:
+            self.avoid = refused
             self._lower()
 
     def _wake(self) -> None:

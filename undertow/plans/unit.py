@@ -45,7 +45,7 @@ class Unit:
                 setattr(function, name, None)
 
     def may_stay(self) -> bool:
-        """Asked before every replay; False makes the program be lowered again without this unit's shortcut."""
+        """Asked before every replay: whether this unit's shortcut is allowed; where not, it is lowered without."""
         return True
 
     def prepare(self) -> None:

@@ -96,11 +96,9 @@ class ConvUnit(Unit):
         self.z_slot = program.make_slot(self.z)
         self.residual_slot = None if chain.residual is None else program.read_slot(chain.residual)
         self.trained = program.has_backward(self)
-        self.in_place = (
-            self.norm is not None
-            and chain.residual is None
-            and (not self.trained or (chain.slope != 0 and self.calls[0] not in program.avoid))
-        )
+        fits = self.norm is not None and chain.residual is None
+        self.guarded = fits and self.trained and chain.slope != 0
+        self.in_place = fits and (not self.trained or (self.guarded and self.calls[0] not in program.avoid))
         self.from_z = self.in_place and self.trained
         if self.norm is None or self.in_place:
             self.y_slot = self.z_slot
@@ -133,7 +131,7 @@ class ConvUnit(Unit):
 
     def may_stay(self) -> bool:
         """Whether in-place batch norm is accurate enough for the present gamma and beta."""
-        if not self.from_z:
+        if not self.guarded:
             return True
         gamma, beta = np.abs(self.program.array(self.gamma)), np.abs(self.program.array(self.beta))
         return bool((gamma >= _SMALLEST_GAMMA).all() and (beta <= _LARGEST_RATIO * gamma).all())
