@@ -75,8 +75,8 @@ def test_every_function_of_the_original_is_there_or_answered() -> None:
     """The words of examples/darknet.c, detector.c, classifier.c and rnn.c."""
     words = {
         "": "average yolo super lsd detector detect cifar go rnn coco classify classifier regressor isegmenter "
-        "segmenter art tag 3d test nightmare rgbgr reset denormalize statistics normalize rescale ops speed oneoff oneoff2 print "
-        "partial visualize mkimg imtest",
+        "segmenter art tag 3d test nightmare rgbgr reset denormalize statistics normalize rescale ops speed oneoff "
+        "oneoff2 print partial visualize mkimg imtest",
         "detector": "test train valid valid2 recall demo map calc_anchors draw",
         "classifier": "predict fout try train demo gun threat test csv label valid validmulti valid10 validcrop "
         "validfull",

@@ -61,9 +61,9 @@ ELSEWHERE: dict[str, dict[str, str]] = {
 
 def groups() -> dict[str, tuple[Command, ...]]:
     """Functions that have functions of their own."""
-    from undertow.cli import detector
+    from undertow.cli import anchors, detector, video
 
-    return {"detector": detector.COMMANDS}
+    return {"detector": (*detector.COMMANDS, anchors.ANCHORS, video.DEMO)}
 
 
 def singles() -> dict[str, Command]:
