@@ -122,9 +122,3 @@ def project(boxes: Array, window: Array) -> tuple[Array, Array]:
     moved = ((boxes - np.concatenate([window[:2]] * 2)) / size).clip(0, 1)
     outside = (boxes[:, :2] >= window[2:]).any(1) | (boxes[:, 2:] <= window[:2]).any(1)
     return moved, ~outside & (areas(moved) > 0)
-
-
-def locate(boxes: Array, window: Array) -> Array:
-    """Boxes (..., 4) given in parts of a window (4,), in parts of the image that the window lies in."""
-    size = np.concatenate([window[2:] - window[:2]] * 2)
-    return np.concatenate([window[:2]] * 2) + boxes * size

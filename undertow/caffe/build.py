@@ -10,6 +10,7 @@ from undertow.caffe.blob import Blob, shape_text
 from undertow.caffe.layer import Context, Layer
 from undertow.caffe.memory import check_memory
 from undertow.caffe.proto.message import Message, new_message
+from undertow.caffe.proto.schema import forks_with
 from undertow.caffe.table import LAYER_TYPES, MANY, LayerType
 from undertow.errors import FormatError, UndertowError
 
@@ -77,7 +78,12 @@ class Builder:
     def _kind(self, message: Message) -> LayerType:
         name = message.type
         if name in LAYER_TYPES:
-            return LAYER_TYPES[name]
+            kind = LAYER_TYPES[name]
+            if kind.options and kind.options not in message.descriptor.by_name:
+                forks = " or ".join(f'fork="{fork}"' for fork in forks_with("LayerParameter", kind.options))
+                raise self._wrong(message, f"{name} needs the field {kind.options}, which the net was read without",
+                                  f"read it with {forks or 'the fork that has it'}", "type")  # fmt: skip
+            return kind
         near = difflib.get_close_matches(name, LAYER_TYPES, 1, 0.6)
         same = [known for known in LAYER_TYPES if known.lower() == name.lower()]
         guess = (same or near or [None])[0]

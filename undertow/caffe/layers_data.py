@@ -1,4 +1,4 @@
-"""Layers that read training data: Data, ImageData, HDF5Data, WindowData; and HDF5Output, which writes.
+"""Layers that read training data: Data, AnnotatedData, ImageData, HDF5Data, WindowData; and HDF5Output, which writes.
 
 Batches are prepared by a thread in the background, at most `prefetch` ahead. Where a layer stands in its data can be
 saved and taken up again exactly: `data_state`, `load_data_state`.
@@ -16,6 +16,7 @@ from undertow.caffe.blob import Blob, legacy_length
 from undertow.caffe.data.ahead import Ahead
 from undertow.caffe.data.database import open_database
 from undertow.caffe.data.feed import Array, Feed, State, read_lines
+from undertow.caffe.data.feed_annotated import AnnotatedFeed
 from undertow.caffe.data.feed_database import DatabaseFeed
 from undertow.caffe.data.feed_hdf5 import Hdf5Feed
 from undertow.caffe.data.feed_images import ImageFeed
@@ -146,6 +147,23 @@ class Data(FeedLayer):
         transformer = self.transformer()
         database = open_database(self.path(self.o.source), self.o.backend)
         feed = DatabaseFeed(database, self.o.batch_size, transformer, labels=tops > 1)
+        feed.seed = self.new_seed(feed.random)
+        return feed
+
+
+class AnnotatedData(FeedLayer):
+    """Pictures and objects (1, 1, m, 8) from an LMDB or LevelDB of AnnotatedDatum records. From SSD."""
+
+    options = "data_param"
+
+    def open_feed(self, tops: int) -> Feed:
+        o = self.message.annotated_data_param
+        transformer = self.transformer()
+        database = open_database(self.path(self.o.source), self.o.backend)
+        feed = AnnotatedFeed(
+            database, self.o.batch_size, transformer, self.message.transform_param, samplers=o.batch_sampler,
+            boxes=True if o.has_field("anno_type") else None, labels=tops > 1,
+        )  # fmt: skip
         feed.seed = self.new_seed(feed.random)
         return feed
 

@@ -106,6 +106,7 @@ LAYER_TYPES: dict[str, LayerType] = {
     "Tile": LayerType(layers_shape.Tile, "tile_param"),
     "WindowData": LayerType(layers_data.WindowData, "window_data_param", (0, 0), (2, 2)),
     # Layers of forks.
+    "AnnotatedData": LayerType(layers_data.AnnotatedData, "annotated_data_param", (0, 0), (1, 2)),
     "Axpy": LayerType(layers_forks.Axpy, "", (3, 3)),
     "ConvolutionDepthwise": LayerType(layers_forks.ConvolutionDepthwise, "convolution_param"),
     "DepthwiseConvolution": LayerType(layers_window.Convolution, "convolution_param", (1, MANY), (1, MANY)),

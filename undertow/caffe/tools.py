@@ -24,8 +24,8 @@ PathLike = str | os.PathLike[str]
 Tick = Callable[[int, int], None]
 
 
-def _no_tick(done: int, total: int) -> None:
-    pass
+def no_tick(done: int, total: int) -> None:
+    """Nobody watches."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Converted:
 
 def convert_imageset(
     root_folder: str, list_file: PathLike, database: PathLike, options: ConvertOptions | None = None,
-    *, tick: Tick = _no_tick,
+    *, tick: Tick = no_tick,
 ) -> Converted:  # fmt: skip
     """Put the pictures of a list into a new database, as Caffe's program of this name does.
 
@@ -129,7 +129,7 @@ def _same_encoding(path: str, encoding: str) -> bool:
 
 
 def compute_image_mean(
-    database: PathLike, output: PathLike | None = None, *, backend: str = "lmdb", tick: Tick = _no_tick
+    database: PathLike, output: PathLike | None = None, *, backend: str = "lmdb", tick: Tick = no_tick
 ) -> tuple[Array, int]:
     """The mean picture of a database, float32 (channels, height, width), and the number of records.
 
@@ -163,7 +163,7 @@ def _pictures(source: Database) -> Iterator[tuple[bytes, Array]]:
 
 
 def convert_mnist(
-    images: PathLike, labels: PathLike, database: PathLike, *, backend: str = "lmdb", tick: Tick = _no_tick
+    images: PathLike, labels: PathLike, database: PathLike, *, backend: str = "lmdb", tick: Tick = no_tick
 ) -> int:
     """Put MNIST's two files (plain or gzipped) into a new database; the number of records.
 

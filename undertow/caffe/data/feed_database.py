@@ -13,27 +13,29 @@ from undertow.caffe.data.transformer import DataTransformer
 from undertow.errors import FormatError, ShapeError
 
 
-class DatabaseFeed(Feed):
-    """Batches (pictures, and labels where wanted) of a database's records.
+class RecordFeed(Feed):
+    """Records of a database one after the other, round again without end.
 
     The position is the key of the last record and the number of records handed out.
     """
 
-    def __init__(
-        self, database: Database, batch_size: int, transformer: DataTransformer, *, labels: bool, seed: int = 0
-    ) -> None:
+    def __init__(self, database: Database, batch_size: int, seed: int = 0) -> None:
         super().__init__(seed)
         self.database, self.batch_size = database, batch_size
-        self.transformer, self.labels, self.random = transformer, labels, transformer.random
         self._last = b""
         self._records: Iterator[tuple[bytes, memoryview]] | None = None
-        for key, value in database.records():
-            picture = read_record(value, transformer.color, key=key, file=database.path).pixels
-            shape = transformer.shape_of(picture.shape)
-            break
-        else:
-            raise FormatError("the database holds no record", file=database.path, remedy="make the database again")
-        self.shapes = [(batch_size, *shape)] + ([(batch_size,)] if labels else [])
+
+    def first(self) -> tuple[bytes, memoryview]:
+        """The first record; the position stays. Raises FormatError where there is none."""
+        for record in self.database.records():
+            return record
+        raise FormatError("the database holds no record", file=self.database.path, remedy="make the database again")
+
+    def next(self) -> tuple[bytes, memoryview]:
+        """The next record."""
+        key, value = self._next()
+        self._last, self.counter = key, self.counter + 1
+        return key, value
 
     def _next(self) -> tuple[bytes, memoryview]:
         if self._records is None:
@@ -49,15 +51,34 @@ class DatabaseFeed(Feed):
             raise FormatError("the database holds no record", file=self.database.path)
         return record
 
+    def state(self) -> State:
+        return {**super().state(), "key": np.frombuffer(self._last, np.uint8).copy()}
+
+    def load_state(self, state: Mapping[str, Array]) -> None:
+        super().load_state(state)
+        self._last, self._records = np.asarray(state["key"], np.uint8).tobytes(), None
+
+
+class DatabaseFeed(RecordFeed):
+    """Batches (pictures, and labels where wanted) of a database's records."""
+
+    def __init__(
+        self, database: Database, batch_size: int, transformer: DataTransformer, *, labels: bool, seed: int = 0
+    ) -> None:
+        super().__init__(database, batch_size, seed)
+        self.transformer, self.labels, self.random = transformer, labels, transformer.random
+        key, value = self.first()
+        shape = transformer.shape_of(read_record(value, transformer.color, key=key, file=database.path).pixels.shape)
+        self.shapes = [(batch_size, *shape)] + ([(batch_size,)] if labels else [])
+
     def load(self) -> list[Array]:
         first = self.counter
         keys, pictures, labels = [], [], np.empty(self.batch_size, self.transformer.dtype)
         for index in range(self.batch_size):
-            key, value = self._next()
+            key, value = self.next()
             pixels, labels[index] = read_record(value, self.transformer.color, key=key, file=self.database.path)
             keys.append(key)
             pictures.append(pixels)
-            self._last, self.counter = key, self.counter + 1
         if not self.random and all(picture.shape == pictures[0].shape for picture in pictures):
             batch = self._transformed(keys[0], np.stack(pictures), None)
         else:
@@ -69,7 +90,7 @@ class DatabaseFeed(Feed):
         for index, (key, picture) in enumerate(zip(keys, pictures, strict=True)):
             rng = self.draws(first + index) if self.random else None
             values = self._transformed(key, picture, rng)
-            batch = stack_into(batch, index, values, self.batch_size, _record(key))
+            batch = stack_into(batch, index, values, self.batch_size, record_name(key))
         assert batch is not None
         return batch
 
@@ -77,16 +98,10 @@ class DatabaseFeed(Feed):
         try:
             return self.transformer.transform(pictures, rng)
         except ShapeError as error:
-            reason = f"{_record(key)}: {error.reason}"
+            reason = f"{record_name(key)}: {error.reason}"
             raise ShapeError(reason, file=self.database.path, remedy=error.remedy) from error
 
-    def state(self) -> State:
-        return {**super().state(), "key": np.frombuffer(self._last, np.uint8).copy()}
 
-    def load_state(self, state: Mapping[str, Array]) -> None:
-        super().load_state(state)
-        self._last, self._records = np.asarray(state["key"], np.uint8).tobytes(), None
-
-
-def _record(key: bytes) -> str:
+def record_name(key: bytes) -> str:
+    """A record, as messages call it."""
     return f"record '{key.decode(errors='replace')}'"

@@ -1,21 +1,33 @@
-"""DataTransformer: mean, scale, crop and mirror, as `transform_param` asks for them.
+"""DataTransformer: size, crop, mirror, mean and scale, as `transform_param` asks for them.
 
-y = (x - mean) * scale, in float32, on the crop; then mirrored. The mean picture is cropped with the picture.
+y = (x - mean) * scale, in float32, on the crop; then mirrored. The mean picture is cropped with the picture. The fork
+of SSD brings the picture to another size first (`resize_param`), and its crops have two sides (`crop_h`, `crop_w`).
 """
 
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from undertow.caffe.data.mean import read_mean
+from undertow.caffe.data.resizing import Resizer
 from undertow.caffe.proto.message import Message
 from undertow.errors import FormatError, ShapeError
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
+
+
+class Part(NamedTuple):
+    """A crop: its corner and size in pixels, and whether it is mirrored."""
+
+    top: int
+    left: int
+    height: int
+    width: int
+    mirrored: bool
 
 
 class DataTransformer:
@@ -32,7 +44,13 @@ class DataTransformer:
         mean_file: str | os.PathLike[str] | None = None,
         dtype: Any = np.float32,
     ) -> None:
-        self.phase, self.crop_size, self.dtype = phase, int(param.crop_size), np.dtype(dtype)
+        self.phase, self.dtype = phase, np.dtype(dtype)
+        sides = [int(getattr(param, name, 0)) for name in ("crop_h", "crop_w")]  # fields of a fork
+        self.crop = (int(param.crop_size),) * 2 if param.crop_size else (sides[0], sides[1])
+        asked = "resize_param" in param.descriptor.by_name and param.has_field("resize_param")
+        self.resizer = Resizer(param.resize_param) if asked else None
+        if "noise_param" in param.descriptor.by_name and param.has_field("noise_param"):
+            raise FormatError("noise_param is not known here", remedy="remove it from transform_param")
         self.scale = self.dtype.type(param.scale)
         self.mirror = bool(param.mirror)
         if param.has_field("mean_file") and param.mean_value:
@@ -46,18 +64,22 @@ class DataTransformer:
     @property
     def random(self) -> bool:
         """Whether results depend on random numbers."""
-        return self.mirror or (self.phase == "TRAIN" and self.crop_size > 0)
+        kinds = self.resizer is not None and self.resizer.random
+        return self.mirror or kinds or (self.phase == "TRAIN" and min(self.crop) > 0)
 
     def shape_of(self, picture: Shape) -> Shape:
         """The shape of the result for a picture of this shape (channels, height, width)."""
         channels, height, width = picture
-        crop = self.crop_size
-        if crop and (height < crop or width < crop):
+        if self.resizer is not None:
+            height, width = self.resizer.size(height, width)
+        rows, columns = self.crop
+        if height < rows or width < columns:
+            size = f"crop_size {rows}" if rows == columns else f"a crop of {rows} x {columns}"
             raise ShapeError(
-                f"crop_size {crop} does not fit into a picture of {height} x {width} (height, width)",
+                f"{size} does not fit into a picture of {height} x {width} (height, width)",
                 remedy="use a smaller crop_size, or larger pictures",
             )
-        return (channels, crop, crop) if crop else (channels, height, width)
+        return (channels, rows, columns) if min(self.crop) else (channels, height, width)
 
     def transform(self, picture: Array, rng: np.random.Generator | None = None) -> Array:
         """The values of one picture (channels, height, width), of bytes or floats; or of several (n, channels, ...).
@@ -65,9 +87,15 @@ class DataTransformer:
         rng: gives mirroring, then the crop's row and column; needed where `random` is true.
         Raises ShapeError where crop, mean picture or mean values do not fit the picture.
         """
-        one = picture.shape[-3:]
-        channels, rows, columns = self.shape_of(one)
+        return self.transform_part(picture, rng)[0]
+
+    def transform_part(self, picture: Array, rng: np.random.Generator | None = None) -> tuple[Array, Part]:
+        """What `transform` gives, and which part of the picture it shows."""
+        channels, rows, columns = self.shape_of(picture.shape[-3:])
         mirrored = self.mirror and _generator(rng).integers(2) == 1
+        if self.resizer is not None:
+            picture = self._resized(picture, rng)
+        one = picture.shape[-3:]
         top, left = self._corner(one, rng)
         part = np.s_[..., top : top + rows, left : left + columns]
         values = picture[part].astype(self.dtype)
@@ -76,27 +104,36 @@ class DataTransformer:
                 raise ShapeError(f"the mean picture has shape {self.mean.shape}, the picture {one}")
             values -= self.mean[part]
         elif self.mean_values.size:
-            values -= self._mean_values(channels)
+            values -= self.mean_for(channels).reshape(-1, 1, 1)
         if self.scale != 1:
             values *= self.scale
-        return values[..., ::-1] if mirrored else values
+        return values[..., ::-1] if mirrored else values, Part(top, left, rows, columns, bool(mirrored))
+
+    def _resized(self, picture: Array, rng: np.random.Generator | None) -> Array:
+        assert self.resizer is not None
+        if picture.dtype != np.uint8:
+            raise ShapeError("resize_param needs pictures of bytes, these are floats")
+        if picture.ndim == 3:
+            return self.resizer.resize(picture, rng)
+        return np.stack([self.resizer.resize(one, rng) for one in picture])
 
     def _corner(self, picture: Shape, rng: np.random.Generator | None) -> tuple[int, int]:
-        if not self.crop_size:
+        if not min(self.crop):
             return 0, 0
-        spare_rows, spare_columns = picture[1] - self.crop_size, picture[2] - self.crop_size
+        spare_rows, spare_columns = picture[1] - self.crop[0], picture[2] - self.crop[1]
         if self.phase != "TRAIN":
             return spare_rows // 2, spare_columns // 2
         draw = _generator(rng).integers
         return int(draw(spare_rows + 1)), int(draw(spare_columns + 1))
 
-    def _mean_values(self, channels: int) -> Array:
+    def mean_for(self, channels: int) -> Array:
+        """mean_value for each channel. Raises ShapeError where there are other numbers of them."""
         if self.mean_values.size not in (1, channels):
             raise ShapeError(
                 f"{self.mean_values.size} mean_value for {channels} channels",
                 remedy="give mean_value once, or once for every channel",
             )
-        return self.mean_values.reshape(-1, 1, 1)
+        return np.broadcast_to(self.mean_values, (channels,))
 
 
 def _generator(rng: np.random.Generator | None) -> np.random.Generator:
