@@ -13,6 +13,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from undertow.cli.messages import say
+from undertow.cli.scope_flags import SCOPE, recorded
 from undertow.cli.words import Command, Flag, UsageError, Words
 from undertow.core.modes import precision
 
@@ -47,7 +48,7 @@ def train(words: Words) -> int:
     from undertow.caffe.brew import signal_effects, train
 
     _needed(words, "solver", "the solver's prototxt")
-    with _running(words), _live_line() as watch:
+    with _running(words), _live_line() as line, recorded(words, line) as watch:
         stopped_by = train(
             words["solver"],
             snapshot=words["snapshot"] or None,
@@ -114,6 +115,7 @@ BREW = (
             Flag("sigint_effect", "text", "what Ctrl-C does: stop, snapshot or none (stop)", "NAME", "stop",
                  choices=_EFFECTS),
             Flag("sighup_effect", "text", "what SIGHUP does (snapshot)", "NAME", "snapshot", choices=_EFFECTS),
+            *SCOPE,
             *_COMMON,
         ),
         "train or finetune a net",

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from undertow.cli.messages import fail, say
+from undertow.cli.scope_flags import SCOPE, scope_page
 from undertow.cli.words import Command, Flag, Words
 from undertow.core.modes import PRECISIONS, precision
 from undertow.darknet.detection.boxes import Detection
@@ -63,7 +64,7 @@ def train(words: Words) -> int:
         confidence=words["thresh"],
         mirror=not words["no_flip"],
     )
-    with _computing(words), training_watcher(words["plain"]) as shown:
+    with _computing(words), training_watcher(words["plain"]) as shown, scope_page(words) as show:
         watchers = Together(shown)
         trainer = training(
             words["DATA"], words["CFG"], words["WEIGHTS"] or None, options,
@@ -79,6 +80,10 @@ def train(words: Words) -> int:
             watchers.watchers += (Chart(log, picture, trainer.output.name),)
         elif words["chart"]:
             say("-chart: drawing needs matplotlib: pip install 'undertow[charts]'")
+        if show is not None:
+            from undertow.scope.runs.darknet import RunRecorder
+
+            watchers.watchers += (RunRecorder(words["scope_folder"], words["scope_every"], show),)
         with stopping(trainer) as interruption:
             result = trainer.run()
     if result.stopped:
@@ -309,6 +314,7 @@ COMMANDS = (
             Flag("save_every", "whole", "keep NAME_N.weights every N iterations", "N", least=1),
             Flag("chart", "text", "where the chart goes (chart_NAME.png in the folder of backup=)", "FILE"),
             Flag("seed", "whole", "of the first weights and of all draws (0)", "N", 0, least=0),
+            *SCOPE,
             Flag("no_flip", "switch", "never mirror pictures: for objects that have a left and a right"),
             Flag("plain", "switch", "Darknet's lines on a terminal too"),
             _GPUS,

@@ -14,7 +14,8 @@ export const SERIES = [
 const open = new Set();
 
 /** A line chart in `place`, as wide as it is. names: of the lines. columns: [x, y1, y2, ...]; null leaves a gap.
- *  options: x and y (labels), log (y axis), height, points (marks each value), click(x index). Returns {update(columns), destroy()}.
+ *  options: x and y (labels), log (y axis), height, points (marks each value), click(x index),
+ *  xText, yText (from a number on an axis to its text), legend (false for none), hooks (uPlot's). Returns {update(columns), destroy()}.
  */
 export function lineChart(place, names, columns, options = {}) {
   const series = names.map((label, i) => {
@@ -49,7 +50,7 @@ function chart(place, options, columns) {
     legend: { show: options.legend !== false },
     cursor: { drag: { x: false, y: false }, points: { size: 6 } },
     scales: options.scales,
-    axes: [axis(options.x, { size: options.xSize ?? 26 }), axis(options.y, { size: options.ySize ?? 52 })],
+    axes: [axis(options.x, { size: options.xSize ?? 26, ...(options.xText && { values: (_, values) => values.map(options.xText) }) }), axis(options.y, { size: options.ySize ?? 52, ...(options.yText && { values: (_, values) => values.map(options.yText) }) })],
     series: [{ label: options.x ?? "", value: (_, value) => numberText(value) }, ...options.series],
     hooks: options.hooks ?? {},
   };

@@ -1,10 +1,10 @@
 // Loss, rate, measures and speed over iterations, of all runs in the same charts.
 
-import { h, show } from "scope/dom";
-import { lineChart } from "scope/chart";
-import { numberText } from "scope/numbers";
+import { h, s, show } from "scope/dom";
+import { SERIES, lineChart } from "scope/chart";
+import { valueText } from "runs/fields";
 
-const HEIGHT = 168;
+const HEIGHT = 132;
 
 /** [x, y of each line] for lines that are [xs, ys]: all x together; between its ends a line keeps its last value. */
 export function joined(lines) {
@@ -20,7 +20,21 @@ export function joined(lines) {
   return [xs, ...columns];
 }
 
-/** A card with a chart. lines(): [[name, xs, ys], ...] as they are now. options: of lineChart; log: offers log scale. */
+/** 15000 as 15k: axes have little room. */
+export function iterationText(value) {
+  if (value === null || !Number.isInteger(value)) return "";
+  if (Math.abs(value) >= 1e6) return `${value / 1e6}M`;
+  return Math.abs(value) >= 1e4 ? `${value / 1e3}k` : String(value);
+}
+
+/** A piece of a line as charts draw it, for keys. */
+export function sample(number) {
+  const { stroke, dash } = SERIES[number % SERIES.length];
+  return s("svg", { width: 20, height: 8, "aria-hidden": "true" },
+    s("line", { x1: 0, x2: 20, y1: 4, y2: 4, style: `stroke: var(${stroke})`, "stroke-width": 2, "stroke-dasharray": dash.join(" ") }));
+}
+
+/** A card with a chart. lines(): [[name, xs, ys], ...] as they are now. log: offers a log scale. points: marks values. */
 class Card {
   constructor(title, lines, { log = false, empty = "nothing recorded yet", points = false, tools = [] } = {}) {
     this.lines = lines;
@@ -28,16 +42,17 @@ class Card {
     this.points = points;
     this.place = h("div", { class: "plot" });
     this.log = false;
-    const button = log && h("button", { type: "button", class: "small", "aria-pressed": "false", title: "Powers of ten on the vertical axis",
-      onclick: () => {
+    const button = log && h("button", { type: "button", class: "small", "aria-pressed": "false", "aria-label": `${title}: log scale`,
+      title: "Powers of ten on the vertical axis", onclick: () => {
         this.log = !this.log;
         button.setAttribute("aria-pressed", String(this.log));
         this.#forget();
         this.draw();
       } }, "log");
-    this.now = h("span", { class: "now" });
+    this.key = h("div", { class: "key-line" });
+    this.title = h("h2", {}, title);
     this.card = h("section", { class: "card chart", "aria-label": title },
-      h("header", {}, h("h2", {}, title), this.now, h("span", { class: "grow" }), tools, button || null), this.place);
+      h("header", {}, this.title, h("span", { class: "grow" }), tools, button || null), this.key, this.place);
   }
 
   #forget() {
@@ -50,20 +65,33 @@ class Card {
     const lines = this.lines().filter(([, xs]) => xs.length);
     if (!lines.length) {
       this.#forget();
+      show(this.key);
       show(this.place, h("p", { class: "soft empty" }, this.empty));
       return;
     }
-    this.now.textContent = lines.map(([, , ys]) => numberText(ys[ys.length - 1])).join("  |  ");
-    const columns = joined(lines.map(([, xs, ys]) => [xs, this.log ? ys.map((y) => (y > 0 ? y : NaN)) : ys]));
+    this.columns = joined(lines.map(([, xs, ys]) => [xs, this.log ? ys.map((y) => (y > 0 ? y : NaN)) : ys]));
     const names = lines.map(([name]) => name);
-    if (this.chart && String(names) === String(this.names)) {
-      this.chart.update(columns);
-      return;
+    if (this.chart && String(names) === String(this.names)) this.chart.update(this.columns);
+    else {
+      this.#forget();
+      show(this.place);
+      this.names = names;
+      this.chart = lineChart(this.place, names, this.columns, {
+        xText: iterationText, yText: valueText, log: this.log, height: HEIGHT, points: this.points, legend: false,
+        hooks: { setCursor: [() => this.#say()] },
+      });
     }
-    this.#forget();
-    show(this.place);
-    this.names = names;
-    this.chart = lineChart(this.place, names, columns, { x: "iteration", log: this.log, height: HEIGHT, points: this.points });
+    this.#say();
+  }
+
+  /** The key: every line with its value under the pointer, or else its last one. */
+  #say() {
+    const pointed = this.chart?.plot.cursor.idx;
+    const [xs, ...lines] = this.columns;
+    const at = pointed ?? null;
+    const value = (line) => (at === null ? line.findLast((y) => y !== null) : line[at]);
+    show(this.key, lines.map((line, i) => h("span", { class: "key" }, sample(i), this.names[i], h("b", {}, valueText(value(line)) || "-"))),
+      at === null ? null : h("span", { class: "at" }, `at ${xs[at]}`));
   }
 }
 
@@ -71,12 +99,12 @@ class Card {
 export class Charts {
   constructor(place, runs) {
     const several = () => runs().length > 1;
-    const named = (run, name) => (several() ? `${run.letter}: ${name}` : name);
+    const named = (run, name) => (several() ? run.letter : name);
     const column = (run, key) => [run.iterations.rows.map((row) => row.i), run.iterations.rows.map((row) => row[key] ?? NaN)];
     const of = (key, name) => () => runs().map((run) => [named(run, name), ...column(run, key)]);
     const loss = () => runs().flatMap((run) => {
       const average = [named(run, "average loss"), ...column(run, "average")];
-      return several() ? [average] : [average, ["loss", ...column(run, "loss")]];
+      return several() ? [average] : [["loss", ...column(run, "loss")], average];
     });
     this.choice = h("select", { "aria-label": "Which measure", class: "small", onchange: () => this.draw() });
     const measure = () => runs().map((run) => {
@@ -95,6 +123,7 @@ export class Charts {
 
   draw() {
     this.#choices();
+    this.cards[0].title.textContent = this.runs().length > 1 ? "Average loss" : "Loss";
     for (const card of this.cards) card.draw();
   }
 

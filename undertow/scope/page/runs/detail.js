@@ -2,7 +2,7 @@
 
 import { h, show } from "scope/dom";
 import { lineChart } from "scope/chart";
-import { joined } from "runs/charts";
+import { iterationText, joined, sample } from "runs/charts";
 import { FIELDS, exactText, layerText } from "runs/fields";
 
 export class Detail {
@@ -23,8 +23,8 @@ export class Detail {
     this.title.textContent = named ? layerText(named.layers[layer]) : "no layers";
     const fields = Object.keys(FIELDS).filter((key) => runs.some((run) => run.header.fields.includes(key)));
     const head = runs.map((run, i) => h("th", { class: "number", scope: "col" },
-      runs.length > 1 ? `${run.letter}, iteration ${looks[i]?.i ?? "-"}` : `iteration ${looks[i]?.i ?? "-"}`));
-    show(this.table, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "statistic"), head)),
+      runs.length > 1 ? `${run.letter}: ${looks[i]?.i ?? "-"}` : String(looks[i]?.i ?? "-")));
+    show(this.table, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "iteration"), head)),
       h("tbody", {}, fields.map((key) => h("tr", { class: key === field ? "shown" : null, "data-field": key },
         h("th", { scope: "row" }, FIELDS[key].short),
         runs.map((run, i) => h("td", { class: "number" }, exactText(run.at(key, layer, looks[i]))))))));
@@ -33,21 +33,22 @@ export class Detail {
   }
 
   #line(runs, field, layer, log) {
-    this.lineTitle.textContent = `${FIELDS[field].name}, this layer`;
+    show(this.lineTitle, `Its ${FIELDS[field].short} over iterations`,
+      runs.length > 1 ? runs.map((run, i) => h("span", { class: "key" }, sample(i), run.letter)) : null);
     const lines = runs.map((run) => {
       const rows = run.looks.rows;
       const ys = rows.map((row) => run.at(field, layer, row));
       return [rows.map((row) => row.i), log ? ys.map((y) => (y > 0 ? y : NaN)) : ys];
-    }).filter(([, ys]) => ys.some(Number.isFinite));
+    });
+    const any = lines.some(([, ys]) => ys.some(Number.isFinite));
     const key = `${lines.length} ${log}`;
-    if (this.chart && this.key === key && lines.length) return this.chart.update(joined(lines));
+    if (this.chart && this.key === key && any) return this.chart.update(joined(lines));
     this.chart?.destroy();
     this.chart = null;
     this.key = key;
-    if (!lines.length) return show(this.line, h("p", { class: "soft empty" }, "this layer has no such number"));
+    if (!any) return show(this.line, h("p", { class: "soft empty" }, "this layer has no such number"));
     show(this.line);
-    const names = runs.length > 1 ? runs.map((run) => `run ${run.letter}`).slice(0, lines.length) : ["value"];
-    this.chart = lineChart(this.line, names, joined(lines), { x: "iteration", log, height: 130 });
+    this.chart = lineChart(this.line, runs.map((run) => run.letter), joined(lines), { xText: iterationText, log, height: 120, legend: false });
     return undefined;
   }
 

@@ -1,5 +1,7 @@
 // What is recorded of every layer: names, and how each is best shown.
 
+import { numberText } from "scope/numbers";
+
 /** key -> {name, short, kind}. kind: size (positive, over powers of ten), share (0..1), signed (around 0), count. */
 export const FIELDS = {
   output: { name: "Activation: norm", short: "activation norm", kind: "size" },
@@ -10,7 +12,7 @@ export const FIELDS = {
   dead: { name: "Activation: share of dead channels", short: "dead channels", kind: "share" },
   gradient: { name: "Gradient of the output: norm", short: "gradient norm", kind: "size" },
   weights: { name: "Parameters: norm", short: "parameter norm", kind: "size" },
-  weight_gradient: { name: "Gradient of the parameters: norm", short: "parameter gradient norm", kind: "size" },
+  weight_gradient: { name: "Gradient of the parameters: norm", short: "parameter gradient", kind: "size" },
   update: { name: "Update / weights", short: "update / weights", kind: "size" },
   bad: { name: "Values that are not finite", short: "not finite", kind: "count" },
 };
@@ -23,6 +25,12 @@ export function exactText(value) {
   if (value === undefined || Number.isNaN(value)) return "-";
   if (!Number.isFinite(value)) return value > 0 ? "inf" : "-inf";
   return String(value);
+}
+
+/** Three digits; thousands are written out. "" for what an axis leaves blank. */
+export function valueText(value) {
+  if (value === null || value === undefined) return "";
+  return Math.abs(value) >= 1000 && Math.abs(value) < 1e6 ? Math.round(value).toLocaleString("en-US") : numberText(value);
 }
 
 /** The name of a layer as rows show it. */

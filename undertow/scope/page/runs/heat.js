@@ -6,8 +6,10 @@ import { colour } from "scope/theme";
 import { DEAD, layerText } from "runs/fields";
 
 const AXIS = 20;
-const ROW_MOST = 24;
-const ROW_LEAST = 4;
+const TOP = 6;
+const RIGHT = 5;
+const ROW_MOST = 34;
+const ROW_LEAST = 3;
 const ROW_TEXT = 12;
 const CELL_TEXT = [40, 14];
 
@@ -37,16 +39,16 @@ export class HeatMap {
     const ratio = window.devicePixelRatio || 1;
     const width = Math.max(this.place.clientWidth, 160);
     const rows = run.layers.length;
-    this.row = Math.min(ROW_MOST, Math.max(ROW_LEAST, (height - AXIS) / Math.max(rows, 1)));
+    this.row = Math.min(ROW_MOST, Math.max(ROW_LEAST, (height - AXIS - TOP) / Math.max(rows, 1)));
     this.left = this.#labelWidth(width);
-    this.width = width - this.left - 1;
+    this.width = width - this.left - RIGHT;
     this.height = this.row * rows;
     for (const canvas of [this.base, this.over]) {
       canvas.width = Math.round(width * ratio);
-      canvas.height = Math.round((this.height + AXIS) * ratio);
+      canvas.height = Math.round((TOP + this.height + AXIS) * ratio);
       canvas.style.width = `${width}px`;
-      canvas.style.height = `${this.height + AXIS}px`;
-      canvas.getContext("2d").setTransform(ratio, 0, 0, ratio, 0, 0);
+      canvas.style.height = `${TOP + this.height + AXIS}px`;
+      canvas.getContext("2d").setTransform(ratio, 0, 0, ratio, 0, TOP * ratio);
     }
     const pen = this.base.getContext("2d");
     this.#cells(pen);
@@ -166,7 +168,7 @@ export class HeatMap {
   #cell(event) {
     const box = this.frame.getBoundingClientRect();
     const x = Math.floor((event.clientX - box.left - this.left) / this.#column);
-    const y = Math.floor((event.clientY - box.top) / this.row);
+    const y = Math.floor((event.clientY - box.top - TOP) / this.row);
     const inside = x < this.#looks.length && y >= 0 && y < this.run.layers.length && this.#looks.length;
     return inside ? { layer: y, look: this.#looks[Math.max(x, 0)] } : null;
   }
@@ -226,7 +228,7 @@ export class HeatMap {
   /** The chosen cell, and the row and column that the pointer is in. */
   #cursor() {
     const pen = this.over.getContext("2d");
-    pen.clearRect(0, 0, this.left + this.width + 1, this.height + AXIS);
+    pen.clearRect(0, -TOP, this.left + this.width + RIGHT, TOP + this.height + AXIS);
     const look = this.run.lookAt(this.chosen.iteration);
     const x = this.#looks.indexOf(look);
     if (x >= 0 && this.chosen.layer < this.run.layers.length) this.#outline(pen, x, this.chosen.layer, true);

@@ -1,15 +1,14 @@
 // The page about one or two trainings: charts above, the heat map of the layers below, the chosen cell beside it.
 
 import { h, show } from "scope/dom";
-import { onTheme, themeButton } from "scope/theme";
+import { colour, onTheme, themeButton } from "scope/theme";
 import { countText, numberText } from "scope/numbers";
 import { Charts } from "runs/charts";
 import { Detail } from "runs/detail";
-import { FIELDS, layerText } from "runs/fields";
+import { FIELDS, valueText } from "runs/fields";
 import { HeatMap, patternOf } from "runs/heat";
 import { Scale, drawLegend } from "runs/scale";
 import { openRuns } from "runs/source";
-import { colour } from "scope/theme";
 
 const FIRST = "gradient";
 const DRAW_EVERY = 400;
@@ -17,13 +16,14 @@ const DRAW_EVERY = 400;
 let runs = [];
 let maps = [];
 const shown = { field: FIRST, log: true, layer: 0, iteration: Infinity };
+const connection = { text: "loading", live: false };
 const parts = {};
 
 function frame() {
   parts.state = h("span", { class: "tag", id: "state", role: "status" }, "loading");
   parts.runs = h("div", { class: "runs" });
   parts.charts = h("div", { class: "charts" });
-  parts.field = h("select", { id: "field", onchange: chooseField });
+  parts.field = h("select", { id: "field", "aria-label": "Statistic of the layers", onchange: chooseField });
   parts.log = h("button", { type: "button", id: "log", title: "Colours over powers of ten", onclick: () => setLog(!shown.log) }, "log scale");
   parts.follow = h("button", { type: "button", id: "follow", title: "Keep to the last iteration", onclick: () => choose(shown.layer, Infinity) }, "last iteration");
   parts.legend = h("canvas", { role: "img" });
@@ -37,7 +37,7 @@ function frame() {
     h("main", {}, parts.runs, parts.charts,
       h("section", { class: "card layers", "aria-label": "Layers over iterations" },
         h("div", { class: "tools" },
-          h("label", { for: "field" }, h("h2", {}, "Layers over iterations")), parts.field, parts.log, parts.follow,
+          h("h2", {}, "Layers"), parts.field, parts.log, parts.follow,
           h("span", { class: "grow" }), parts.legend, parts.keys),
         h("div", { class: "body" }, h("div", { class: "left" }, parts.maps, parts.reading), parts.detail)),
       parts.notes),
@@ -90,14 +90,21 @@ function draw() {
   drawNotes();
 }
 
+function drawState() {
+  const over = connection.live && runs.length > 0 && runs.every((run) => run.end);
+  parts.state.textContent = over ? "ended" : connection.live ? `● ${connection.text}` : connection.text;
+  parts.state.classList.toggle("good", connection.live && !over);
+}
+
 function drawRuns() {
+  drawState();
   show(parts.runs, runs.map((run) => {
     const { header, last } = run;
     const best = Math.max(...run.measures.rows.map((row) => row.values.mAP ?? NaN).filter(Number.isFinite));
     const facts = [
       ["iteration", last ? `${countText(last.i)}${header.last ? ` of ${countText(header.last)}` : ""}` : "-"],
-      ["loss", numberText(last?.loss)], ["average", numberText(last?.average)], ["rate", numberText(last?.rate)],
-      ["images/s", numberText(last?.speed)],
+      ["loss", valueText(last?.loss)], ["average", valueText(last?.average)], ["rate", valueText(last?.rate)],
+      ["images/s", valueText(last?.speed)],
       ...(Number.isFinite(best) ? [["best mAP", `${(100 * best).toFixed(1)}%`]] : []),
       ["", run.end ? (run.end.stopped ? "stopped by request" : "finished") : ""],
     ];
@@ -123,10 +130,10 @@ function drawLayers() {
   parts.follow.setAttribute("aria-pressed", String(shown.iteration === Infinity));
   const rows = runs.flatMap((run) => run.looks.rows.map((look) => look.values[shown.field] ?? []));
   const scale = Scale.over(rows, kind, log);
-  const free = window.innerHeight - parts.maps.getBoundingClientRect().top - window.scrollY - 64;
+  const free = window.innerHeight - (parts.maps.getBoundingClientRect().top + window.scrollY) - 44;
   const height = Math.max(300, free);
   maps.forEach((map, i) => map.draw({ ...shown, log, scale, height, run: runs[i], chosen: shown }));
-  drawLegend(parts.legend, scale, 260);
+  drawLegend(parts.legend, scale, 220);
   parts.legend.setAttribute("aria-label", `Colours from ${numberText(scale.low)} (dark) to ${numberText(scale.high)}`);
   drawKeys(log);
   parts.detailView.draw({ runs, ...shown, log });
@@ -188,8 +195,8 @@ try {
       build();
     },
     state: (text, live) => {
-      parts.state.textContent = live ? `● ${text}` : text;
-      parts.state.classList.toggle("good", live);
+      Object.assign(connection, { text, live });
+      drawState();
     },
   });
   build();
