@@ -28,9 +28,10 @@ from undertow.caffe.proto.api import read_solver
 from undertow.caffe.proto.message import Message
 from undertow.caffe.proto.schema import DEFAULT_FORK, ForkLike
 from undertow.caffe.proto.upgrade import upgrade_solver
+from undertow.caffe.scores import scores_for
 from undertow.caffe.solver_nets import NetMaker
 from undertow.caffe.solver_options import Checker, learning_rate, rule_options
-from undertow.caffe.solver_report import SmoothedLoss, Stopwatch, output_scores, report_train_outputs, score_text
+from undertow.caffe.solver_report import SmoothedLoss, Stopwatch, report_train_outputs, score_text
 from undertow.errors import NonFiniteError, UndertowError, UndertowWarning
 from undertow.optimizers.caffe import RULES
 
@@ -77,6 +78,7 @@ class Solver:
         if type is not None:
             self.param.type = type
         Checker(self.param, self.file).all()
+        scores_for(self.param)  # an unknown eval_type is told before anything is built
         self.rule = RULES[str(self.param.type)]
         log(f"Initializing solver from parameters: \n{self.param.to_text()}", "solver.cpp:45")
         seed = int(self.param.random_seed) if self.param.random_seed >= 0 else seed
@@ -261,19 +263,16 @@ class Solver:
         net, passes = self.test_nets[index], int(self.param.test_iter[index])
         log(f"Iteration {self.iter}, Testing net (#{index})", "solver.cpp:347")
         net.share_with(self.net)
-        loss, sums = 0.0, np.zeros(0)
-        scores: list[tuple[str, float, float]] = []
-        for turn in range(passes):
+        loss, scores = 0.0, scores_for(self.param)
+        for _ in range(passes):
             if self._stop_requested():
                 log("Test interrupted.", "solver.cpp:396")
                 return []
             loss += net.forward()
-            scores = list(output_scores(net))
-            values = np.array([value for _, _, value in scores])
-            sums = values if turn == 0 else sums + values
+            scores.add(net)
         if self.param.test_compute_loss:
             log(f"Test loss: {number(loss / passes)}", "solver.cpp:401")
-        means = [(name, weight, float(s) / passes) for (name, weight, _), s in zip(scores, sums, strict=True)]
+        means = scores.results()
         for number_, score in enumerate(means):
             log(f"    Test net output #{number_}: {score_text(*score)}", "solver.cpp:414")
         for watcher in self.after_test:
