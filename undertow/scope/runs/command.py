@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from undertow.scope.runs.page import check_count, write_page
+from undertow.scope.runs.page import write_page
 from undertow.scope.runs.server import RunServer
 from undertow.scope.runs.writer import RunWriter
 
@@ -26,7 +26,6 @@ def live_page(port: int | None, say: Say) -> Iterator[Callable[[RunWriter], None
 
 def show_runs(paths: Sequence[str], *, port: int | None, html: str | None, open_browser: bool, say: Say) -> None:
     """Serve the page about these runs until interrupted, or write it into a file. Raises FormatError for no runs."""
-    check_count(paths)
     if html:
         write_page(paths, html)
         say(f"written: {html}")

@@ -7,7 +7,6 @@ import os
 import zlib
 from collections.abc import Sequence
 
-from undertow.errors import FormatError
 from undertow.files import atomic_write
 from undertow.scope.assets import SHARED, Page
 from undertow.scope.runs.reader import find_run, history_text
@@ -18,8 +17,6 @@ PAGE = Page(
     styles=("page/base.css", "vendor/uplot.css", "page/runs/runs.css"),
     folders={"runs": SHARED / "runs"},
 )
-# One or two runs can be seen side by side.
-MOST_RUNS = 2
 
 
 def whole_page(paths: Sequence[str | os.PathLike[str]]) -> str:
@@ -32,9 +29,3 @@ def write_page(paths: Sequence[str | os.PathLike[str]], file: str | os.PathLike[
     """Write `whole_page`."""
     with atomic_write(file, "w", encoding="utf-8", newline="\n") as stream:
         stream.write(whole_page(paths))
-
-
-def check_count(paths: Sequence[str | os.PathLike[str]]) -> None:
-    """Raises FormatError for more runs than can be shown."""
-    if len(paths) > MOST_RUNS:
-        raise FormatError(f"{len(paths)} runs are given; two can be seen side by side", file=paths[MOST_RUNS])
