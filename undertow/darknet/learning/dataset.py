@@ -13,7 +13,7 @@ from undertow.darknet.files.imagelist import ImageList
 from undertow.darknet.files.issues import Issue
 from undertow.darknet.files.labels import LabelReader
 from undertow.data.augment import Boxes, DetectionOptions, augment_detection
-from undertow.data.crand import CounterRandom
+from undertow.data.crand import CounterRandom, RandomSource
 from undertow.data.images import load_pixels
 from undertow.data.resize import Picture
 from undertow.errors import FormatError, UndertowError
@@ -32,35 +32,21 @@ class Sample:
     path: str
 
 
-class TrainingSet:
-    """The pictures of a list with their boxes; `sample` gives any sample of a training run by its number.
+class PictureSet:
+    """The pictures of a list, of which a training draws one after another, with replacement as in the original.
 
-    All label files are read at once, so that a broken one is told before hours are lost. Pictures that cannot be read
-    are skipped: another one is drawn in their place, `skipped` tells which. Safe to use from several threads.
+    Pictures that cannot be read are skipped: another one is drawn in their place, `skipped` tells which. Safe to use
+    from several threads.
 
-    seed: of all draws. boxes: room for so many boxes in the truth (`max=` of the head). channels: of the net.
-    strict: pictures that cannot be read are errors. Raises FormatError for label files that cannot be read.
+    seed: of all draws. channels: of the net. strict: pictures that cannot be read are errors.
     """
 
-    def __init__(
-        self,
-        images: ImageList,
-        labels: LabelReader,
-        augmentation: DetectionOptions,
-        *,
-        seed: int = 0,
-        boxes: int = 90,
-        channels: int = 3,
-        strict: bool = False,
-    ) -> None:
+    def __init__(self, images: ImageList, *, seed: int = 0, channels: int = 3, strict: bool = False) -> None:
         if channels not in (1, 3):
             raise FormatError(f"pictures have 1 or 3 channels, the net takes {channels}", remedy="set channels=3")
         self.file, self.paths = images.file, images.paths
-        self.augmentation, self.seed, self.boxes_in_truth = augmentation, seed, boxes
-        self.channels, self.strict = channels, strict
+        self.seed, self.channels, self.strict = seed, channels, strict
         self.missing: tuple[Issue, ...] = images.issues
-        self.labels = labels
-        self.boxes: list[Boxes] = read_all_labels(self.paths, labels)
         self._skipped: dict[int, Issue] = {}
         self._lock = threading.Lock()
 
@@ -73,32 +59,17 @@ class TrainingSet:
         with self._lock:
             return list(self._skipped.values())
 
-    @property
-    def crowded(self) -> int:
-        """Pictures with more boxes than the truth has room for."""
-        return sum(len(boxes) > self.boxes_in_truth for boxes in self.boxes)
-
-    def sample(self, counter: int, size: tuple[int, int]) -> Sample:
-        """Sample number `counter` of the run, for a net of `size` (width, height).
-
-        Which picture, and what is done to it, follows from (seed, counter) and the files alone. As in the original,
-        pictures are drawn with replacement. Raises FormatError when no picture of the list can be read.
-        """
-        random = CounterRandom(self.seed, counter)
+    def drawn(self, random: RandomSource) -> tuple[int, NDArray[np.uint8]]:
+        """Number and pixels, as stored, of a picture that can be read. Raises FormatError when there is none."""
         while True:
             index = random.index(len(self.paths))
             pixels = self._pixels(index)
             if pixels is not None:
-                break
-        try:
-            image, truth = augment_detection(
-                pixels.transpose(2, 0, 1), self.boxes[index], size, self.augmentation, random, self.boxes_in_truth
-            )
-        except UndertowError:
-            raise
-        except Exception as error:
-            raise UndertowError(f"the picture cannot be made ready: {error}", file=self.paths[index]) from error
-        return Sample(image, truth.reshape(-1), self.paths[index])
+                return index, pixels
+
+    def _labelled(self, index: int) -> bool:
+        """Whether boxes belong to this picture."""
+        return False
 
     def _pixels(self, index: int) -> NDArray[np.uint8] | None:
         """The picture as it is stored, None when it cannot be read."""
@@ -106,7 +77,7 @@ class TrainingSet:
             return None
         path = self.paths[index]
         try:
-            return load_pixels(path, self.channels, labelled=len(self.boxes[index]) > 0)
+            return load_pixels(path, self.channels, labelled=self._labelled(index))
         except FormatError as problem:
             with self._lock:
                 self._skipped[index] = Issue("unreadable picture", problem.reason, path, dropped=True)
@@ -120,6 +91,59 @@ class TrainingSet:
                     remedy="check the list and the files it names",
                 ) from problem
             return None
+
+
+class TrainingSet(PictureSet):
+    """The pictures of a list with their boxes; `sample` gives any sample of a training run by its number.
+
+    All label files are read at once, so that a broken one is told before hours are lost. About unreadable pictures,
+    seed, channels and strict see `PictureSet`.
+
+    boxes: room for so many boxes in the truth (`max=` of the head). Raises FormatError for label files that cannot be
+    read.
+    """
+
+    def __init__(
+        self,
+        images: ImageList,
+        labels: LabelReader,
+        augmentation: DetectionOptions,
+        *,
+        seed: int = 0,
+        boxes: int = 90,
+        channels: int = 3,
+        strict: bool = False,
+    ) -> None:
+        super().__init__(images, seed=seed, channels=channels, strict=strict)
+        self.augmentation, self.boxes_in_truth = augmentation, boxes
+        self.labels = labels
+        self.boxes: list[Boxes] = read_all_labels(self.paths, labels)
+
+    def _labelled(self, index: int) -> bool:
+        return len(self.boxes[index]) > 0
+
+    @property
+    def crowded(self) -> int:
+        """Pictures with more boxes than the truth has room for."""
+        return sum(len(boxes) > self.boxes_in_truth for boxes in self.boxes)
+
+    def sample(self, counter: int, size: tuple[int, int]) -> Sample:
+        """Sample number `counter` of the run, for a net of `size` (width, height).
+
+        Which picture, and what is done to it, follows from (seed, counter) and the files alone. As in the original,
+        pictures are drawn with replacement. Raises FormatError when no picture of the list can be read.
+        """
+        random = CounterRandom(self.seed, counter)
+        index, pixels = self.drawn(random)
+        try:
+            image, truth = augment_detection(
+                pixels.transpose(2, 0, 1), self.boxes[index], size, self.augmentation, random, self.boxes_in_truth
+            )
+        except UndertowError:
+            raise
+        except Exception as error:
+            raise UndertowError(f"the picture cannot be made ready: {error}", file=self.paths[index]) from error
+        return Sample(image, truth.reshape(-1), self.paths[index])
 
 
 def read_all_labels(paths: Sequence[str], labels: LabelReader) -> list[Boxes]:

@@ -7,16 +7,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from undertow.darknet.detection.evaluate import Evaluation
 from undertow.darknet.files.issues import Issue
 from undertow.darknet.layers.head_statistics import HeadStatistics
 from undertow.darknet.layers.layers_heads import BoxHead
 from undertow.darknet.learning.checkpoint import Progress, load_checkpoint
-from undertow.darknet.learning.dataset import Sample, TrainingSet
+from undertow.darknet.learning.dataset import Sample
 from undertow.darknet.learning.nonfinite import check_parameters, report
 from undertow.darknet.learning.prefetch import Prefetcher
 from undertow.darknet.learning.recovery import Beginning
@@ -28,7 +27,31 @@ from undertow.errors import FormatError, NonFiniteError, UndertowError
 
 Array = np.ndarray[Any, Any]
 TrainStep = Callable[[Network, Array, Array], float]
-Validator = Callable[[Network], Evaluation]
+
+
+class Samples(Protocol):
+    """What a training draws from: paths it depends on, and any sample of the run by its number."""
+
+    paths: tuple[str, ...]
+
+    def __len__(self) -> int: ...
+
+    @property
+    def skipped(self) -> list[Issue]: ...
+
+    def sample(self, counter: int, size: tuple[int, int], /) -> Sample: ...
+
+
+class Measured(Protocol):
+    """The measure of a net: a share of 1, called mAP or top-1..., and the lines that tell it."""
+
+    @property
+    def mean_average_precision(self) -> float: ...
+
+    def lines(self) -> list[str]: ...
+
+
+Validator = Callable[[Network], Measured]
 
 # Multi-scale training (random=1): sides of 10..19 times 32, a new one every 10 iterations, 608 for the last 200.
 SIZE_STEP, SMALLEST_STEPS, SIZES, SIZE_ITERATIONS = 32, 10, 10, 10
@@ -84,7 +107,10 @@ class Iteration:
 
 @dataclass(frozen=True)
 class TrainResult:
-    """How a training ended. weights: the file to go on with or to use. stopped: before max_batches, by request."""
+    """How a training ended. weights: the file to go on with or to use. stopped: before max_batches, by request.
+
+    best_map: the best of its validations, of the kind `measure` names.
+    """
 
     weights: Path
     iteration: int
@@ -92,6 +118,7 @@ class TrainResult:
     stopped: bool
     best_map: float | None
     skipped: int
+    measure: str = "mAP"
 
 
 class TrainingWatcher:
@@ -115,8 +142,8 @@ class TrainingWatcher:
     def iterated(self, iteration: Iteration) -> None:
         """An iteration is complete."""
 
-    def validated(self, number: int, evaluation: Evaluation, best: bool) -> None:
-        """The net was measured after iteration `number`."""
+    def validated(self, number: int, evaluation: Any, best: bool) -> None:
+        """The net was measured after iteration `number`: an `Evaluation`, of a classifier an `Accuracy`."""
 
     def saved(self, path: Path) -> None:
         """A file was written."""
@@ -131,18 +158,21 @@ def train_step(net: Network, images: Array, truth: Array) -> float:
 
 
 class Trainer:
-    """Trains a network on a TrainingSet.
+    """Trains a network on a TrainingSet, or what is like one.
 
+    measure: how the number is called that validations give.
     The samples of a run are numbered by `net.seen`, so a run that goes on from a checkpoint sees what it would have
     seen. validator: measures the net; None for no validation. step: what computes one pass, see `train_step`.
 
     Raises UndertowError when there is nothing left to train.
     """
 
+    measure = "mAP"
+
     def __init__(
         self,
         net: Network,
-        pictures: TrainingSet,
+        pictures: Samples,
         output: Output,
         options: TrainOptions | None = None,
         *,
@@ -156,7 +186,7 @@ class Trainer:
         self.progress = Progress(seed=self.options.seed)
         self._step = step
         self._config, self._size = net.config, (net.w, net.h)
-        self._multi_scale = detection_head(net).given.random
+        self._multi_scale = self._sizes_vary()
         self._stop: str | None = None
         self._reported = 0
         # The pictures of the passes since the last update, for the case that it turns out not finite.
@@ -174,6 +204,10 @@ class Trainer:
     def last_iteration(self) -> int:
         """`max_batches` of the cfg."""
         return self.net.options.max_batches
+
+    def _sizes_vary(self) -> bool:
+        """Whether the cfg asks for pictures of other sizes now and then."""
+        return detection_head(self.net).given.random
 
     def begin_with(self, begun: Beginning) -> None:
         """Go on from what `load_beginning` put into the net: exactly, where it can be; from iteration 0 with -clear."""
@@ -223,6 +257,7 @@ class Trainer:
             stopped=stopped,
             best_map=self.progress.best_map,
             skipped=len(self.pictures.skipped),
+            measure=self.measure,
         )
         self.watcher.finished(result)
         return result
@@ -294,8 +329,7 @@ class Trainer:
             raise
 
     def _pass(self, batch: list[Sample], iteration: int) -> float:
-        images = np.stack([sample.image for sample in batch])
-        truth = np.stack([sample.truth for sample in batch])
+        images, truth = self._stacked(batch)
         self._recent.append([sample.path for sample in batch])
         updates = self.net.updates_done
         try:
@@ -311,6 +345,10 @@ class Trainer:
         heads = [layer for layer in self.net.layers if isinstance(layer, BoxHead) and layer.statistics is not None]
         self.watcher.passed([(head.index, head.statistics) for head in heads if head.statistics is not None])
         return cost
+
+    def _stacked(self, batch: list[Sample]) -> tuple[Array, Array]:
+        """Images and truth of a pass."""
+        return np.stack([sample.image for sample in batch]), np.stack([sample.truth for sample in batch])
 
     def _complete(self, seconds: float, waited: float) -> None:
         """Book-keeping of a complete iteration."""
@@ -339,7 +377,7 @@ class Trainer:
         number = self.iteration
         if self.validator is not None and (number >= self._next_validation() or number == self.last_iteration):
             self._validate(self.validator)
-        if number % self.options.backup_every == 0:
+        if number % self.options.backup_every == 0 and number < self.last_iteration:
             self.saver.attempt(self.output.backup, self.save_backup)
         if self._keeps_weights(number):
             self._save(self.output.numbered(number))
