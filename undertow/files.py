@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -70,14 +71,16 @@ def keep_copy(source: str | os.PathLike[str], target: str | os.PathLike[str]) ->
         os.unlink(beside)
 
 
-def remove_leftovers(path: str | os.PathLike[str]) -> list[Path]:
-    """Remove what `atomic_write` to `path` left beside it when its process was killed; the files removed."""
-    target = Path(path)
-    beginning = _beginning(target)
+def remove_leftovers(folder: str | os.PathLike[str], names: str) -> list[Path]:
+    """Remove what `atomic_write` left half written in a folder when its process was killed; the files removed.
+
+    names: a regular expression for the whole names that were to be written. Nobody else may be writing these now.
+    """
+    pattern = re.compile(rf"\.(?:{names})\.[^.]+\.part")
     removed = []
     with contextlib.suppress(OSError):
-        for entry in list(target.parent.iterdir()):
-            if entry.name.startswith(beginning) and entry.name.endswith(".part") and _is_random(entry.name, beginning):
+        for entry in list(Path(folder).iterdir()):
+            if pattern.fullmatch(entry.name):
                 entry.unlink()
                 removed.append(entry)
     return removed
@@ -86,11 +89,6 @@ def remove_leftovers(path: str | os.PathLike[str]) -> list[Path]:
 def _beginning(target: Path) -> str:
     # Not the whole name: with what is added here, a long one would be too long for the file system.
     return f".{target.name[:40]}."
-
-
-def _is_random(name: str, beginning: str) -> bool:
-    """Whether between beginning and ending stands what mkstemp puts there, not the rest of another file's name."""
-    return "." not in name[len(beginning) : -len(".part")]
 
 
 def _usual_permissions(target: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ def test_files_are_saved_when_the_original_saves_them(
     assert len(backups) == 201  # every 100, and the last state
     numbered = [name for name in files.saved_files if name not in ("tiny.backup", "tiny_final.weights")]
     assert numbered == [f"tiny_{number}.weights" for number in weights]
-    assert files.saved_files[-1] == "tiny_final.weights"
+    assert files.saved_files[-2:] == ["tiny_final.weights", "tiny.backup"]
 
 
 class Endless:
@@ -144,8 +145,50 @@ def test_a_value_that_is_not_finite_names_layer_array_iteration_and_pictures(sce
     message = str(caught.value)
     assert "layer 1: in iteration 4: weights (convolutional) holds 54 of 432 values that are not finite" in message
     assert "images/" in message
-    assert "last good state" in message
+    assert f"{scene.backup} holds the last good state" in message
     assert scene.backup.read_bytes() == kept
+    file = scene.folder / "backup" / "tiny_nonfinite.json"
+    assert str(file) in message
+    facts = json.loads(file.read_text())
+    assert (facts["iteration"], facts["layer"], facts["tensor"]) == (4, 1, "weights")
+    assert facts["last_good_checkpoint"] == str(scene.backup)
+    drawn = [made.pictures.sample(number, (32, 32)).path for number in (12, 13)]
+    assert facts["pictures"] == list(dict.fromkeys(drawn))
+    assert all(path in message for path in drawn)
+
+
+def test_a_ruined_update_names_all_pictures_of_the_iteration(scene: Scene) -> None:
+    """In the second pass of iteration 2 the sums are found out; the first pass may have ruined them."""
+
+    def ruin(net: Network, images: np.ndarray, truth: np.ndarray) -> float:
+        if net.seen == 6:
+            net.layers[1].weight_updates[0] = np.inf
+        return train_step(net, images, truth)
+
+    made = training(scene.data, scene.cfg)
+    made._step = ruin
+    with pytest.raises(NonFiniteError, match=r"in iteration 2: weight_updates .* there is no checkpoint yet") as caught:
+        made.run()
+    assert (caught.value.layer, caught.value.tensor) == (1, "weight_updates")
+    facts = json.loads((scene.folder / "backup" / "tiny_nonfinite.json").read_text())
+    drawn = [made.pictures.sample(number, (32, 32)).path for number in range(4, 8)]
+    assert (facts["iteration"], facts["pictures"]) == (2, list(dict.fromkeys(drawn)))
+    assert facts["last_good_checkpoint"] is None
+
+
+def test_an_update_that_overflows_is_found_in_its_own_iteration(scene: Scene) -> None:
+    """The sums are finite, the moved weights are not."""
+
+    def ruin(net: Network, images: np.ndarray, truth: np.ndarray) -> float:
+        cost = train_step(net, images, truth)
+        if net.updates_done == 3:
+            net.layers[0].rolling_variance[1] = np.inf
+        return cost
+
+    made = training(scene.data, scene.cfg)
+    made._step = ruin
+    with pytest.raises(NonFiniteError, match=r"layer 0: in iteration 3: rolling_variance"):
+        made.run()
 
 
 def test_ruined_parameters_never_replace_a_good_backup(scene: Scene) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -78,8 +79,8 @@ class Saver:
                 file=folder,
                 remedy="correct backup= in the .data file",
             ) from problem
-        for path in (self.output.backup, self.output.best, self.output.final, self.output.numbered(1)):
-            remove_leftovers(path)
+        endings = r"\.backup(\.next|\.previous)?(\.npz)?|_(best|final|\d+)\.weights|_(log|map)\.csv|_nonfinite\.json"
+        remove_leftovers(folder, f"{re.escape(self.output.name)}(?:{endings})")
 
     def checkpoint(self, progress: Progress) -> None:
         """Write NAME.backup and, beside it, what exact resuming needs; nothing when that was just done.
@@ -108,50 +109,56 @@ class Saver:
         except (OSError, FormatError) as problem:
             if not self._told:
                 self._told = True
-                reason = f"{path}: {_why(problem)}; training goes on, and saves again when the next save is due"
+                reason = f"{path}: cannot be written: {_why(problem)}; training goes on, and saves again when the next save is due"
                 warnings.warn(UndertowWarning(f"{reason}. To mend it: {_REMEDY}"), stacklevel=2)
             return False
         self._told = False
         return True
 
     def last(self, progress: Progress, iteration: int, done: bool) -> Path:
-        """Write what the training leaves behind: the checkpoint and, when it is done, NAME_final.weights.
+        """Write what the training leaves behind: NAME_final.weights when it is done, and the checkpoint.
 
-        Returns the path to use or to go on with. Raises UndertowError when one of them cannot be written: it says
-        where the result is, which is kept in the folder for temporary files if need be.
+        Returns the path to use or to go on with. Raises UndertowError when that file cannot be written: it says where
+        the result is, which is kept in the folder for temporary files if need be.
         """
         wanted = self.output.final if done else self.output.backup
         try:
-            self.checkpoint(progress)
             if done:
+                # Before the checkpoint: a kill between the two leaves one from which the end is reached again.
                 self.weights(wanted)
+            else:
+                self.checkpoint(progress)
         except (OSError, FormatError) as problem:
-            kept = self._kept(progress, iteration)
+            kept = self._kept(progress)
             raise UndertowError(
                 f"the result of iteration {iteration} cannot be written: {_why(problem)}; {kept}",
                 file=wanted,
                 remedy=_REMEDY,
             ) from problem
+        if done:
+            self.attempt(self.output.backup, lambda: self.checkpoint(progress))
         return wanted
 
-    def _kept(self, progress: Progress, iteration: int) -> str:
+    def _kept(self, progress: Progress) -> str:
         """Where the result of the last iteration is kept after all, or what is left."""
         backup = self.output.backup
-        if self.checkpoint_at == self.net.seen:
+        try:
+            self.checkpoint(progress)
             return f"{backup} holds the same weights"
+        except (OSError, FormatError):
+            pass
         try:
             folder = Path(tempfile.mkdtemp(prefix=f"{self.output.name}-"))
-            path = folder / backup.name
-            save_checkpoint(path, self.net, progress, self._config, self._images)
+            save_checkpoint(folder / backup.name, self.net, progress, self._config, self._images)
         except (OSError, FormatError) as problem:
             if backup.exists():
                 before = f"; {previous_path(backup)} the one before" if previous_path(backup).exists() else ""
                 return f"nor elsewhere ({_why(problem)}). {backup} holds the last save that succeeded{before}"
             return f"nor elsewhere ({_why(problem)}), and no earlier save succeeded"
-        return f"it was kept as {path}, which can be used, and gone on with, like {backup.name}"
+        return f"it was kept as {folder / backup.name}, which can be used, and gone on with, like {backup.name}"
 
 
 def _why(problem: OSError | FormatError) -> str:
     if isinstance(problem, FormatError):
-        return problem.reason
-    return f"cannot be written: {problem.strerror or problem}"
+        return problem.reason.removeprefix("cannot be written: ")
+    return problem.strerror or str(problem)
