@@ -112,10 +112,20 @@ def read_history(path: PathLike) -> History:
 
 
 def history_text(path: PathLike) -> bytes:
-    """What a page reads: a line about offset, thinning and damage, then the lines of the run."""
+    """What a page reads: a line about file, offset, thinning and damage, then the lines of the run."""
+    file = identity(path)
     found = read_history(path)
-    told = {"offset": found.offset, "thinned": found.thinned, "damaged": found.damaged}
+    told = {"file": file, "offset": found.offset, "thinned": found.thinned, "damaged": found.damaged}
     return b"\n".join([json.dumps(told).encode(), *found.lines]) + b"\n"
+
+
+def identity(path: PathLike) -> str:
+    """What tells a file from another one that takes its name; "" where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ""
+    return f"{found.st_dev}-{found.st_ino}"
 
 
 def _of_lines(path: Path) -> History:

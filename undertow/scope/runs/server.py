@@ -5,7 +5,8 @@ browser, and nothing is kept in memory for a page that is slow.
 
     /                       the page
     /run?number=N           the lines of a run, thinned out; the first line tells offset and thinning
-    /events?number=N&from=B server-sent events: every line that is added behind byte B
+    /events?number=N&from=B&file=F
+                            server-sent events: every line that is added behind byte B of the file that /run told of
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from undertow.errors import UndertowError
 from undertow.scope.runs.page import PAGE
-from undertow.scope.runs.reader import LONGEST, find_run, history_text, read_history
+from undertow.scope.runs.reader import LONGEST, find_run, history_text, identity, read_history
 from undertow.scope.runs.records import FILE
 from undertow.scope.server import Reply, Route, Server, Stream, routes_of
 
@@ -85,21 +86,24 @@ class RunServer:
         file, start = self._file(query), query.get("from", "0")
         if file.name != FILE or not (start.isascii() and start.isdigit() and len(start) < 16):
             raise UndertowError("there is nothing to follow")
-        return Stream(self._following(file, int(start)))
+        return Stream(self._following(file, int(start), query.get("file", "")))
 
-    def _following(self, file: Path, offset: int) -> Generator[bytes, None, None]:
+    def _following(self, file: Path, offset: int, known: str) -> Generator[bytes, None, None]:
         if not self._pages.acquire(blocking=False):
             yield b"event: full\ndata: {}\n\n"
             return
         try:
-            yield from self._lines(file, offset)
+            yield from self._lines(file, offset, known)
         finally:
             self._pages.release()
 
-    def _lines(self, file: Path, offset: int) -> Iterator[bytes]:
+    def _lines(self, file: Path, offset: int, known: str) -> Iterator[bytes]:
         """Lines as they come, until the server closes or the file becomes another one."""
-        first = _identity(file)
+        first = identity(file)
         yield b": begins\n\n"
+        if first != known:
+            yield b"event: restart\ndata: {}\n\n"
+            return
         with open(file, "rb") as stream:
             stream.seek(offset)
             told = time.monotonic()
@@ -111,7 +115,7 @@ class RunServer:
                         yield b"id: %d\ndata: %s\n\n" % (offset, line.strip())
                     continue
                 stream.seek(offset)
-                if _identity(file) != first:
+                if identity(file) != first:
                     yield b"event: restart\ndata: {}\n\n"
                     return
                 if self._closing.wait(_LOOK_EVERY):
@@ -129,12 +133,3 @@ def _server(routes: Mapping[str, Route], port: int | None) -> Server:
         return Server(routes, USUAL_PORT)
     except UndertowError:
         return Server(routes, 0)
-
-
-def _identity(file: Path) -> tuple[int, int] | None:
-    """What tells a file from another one that takes its name."""
-    try:
-        found = file.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino

@@ -63,6 +63,7 @@ export class Run {
     this.letter = letter;
     this.header = header;
     this.offset = told.offset;
+    this.file = told.file;
     this.damaged = told.damaged;
     this.layers = header.layers;
     this.iterations = new Sorted(MOST_ITERATIONS);

@@ -39,7 +39,7 @@ async function unpacked(base64) {
 
 /** Take every new line; after a break go on where it was. */
 function follow(index, run, watcher) {
-  const events = new EventSource(`/events?number=${index}&from=${run.offset}`);
+  const events = new EventSource(`/events?number=${index}&from=${run.offset}&file=${run.file}`);
   events.onopen = () => watcher.state("live", true);
   events.onmessage = (event) => {
     run.offset = Number(event.lastEventId);
