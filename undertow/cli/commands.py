@@ -40,7 +40,11 @@ def run(arguments: Sequence[str]) -> int:
         from undertow.cli.trace import TRACE
 
         return call(TRACE, rest)
-    known = ("darknet", "caffe", "demo", "explain", "trace", "help")
+    if first == "scope":
+        from undertow.cli.scope import SCOPE
+
+        return call(SCOPE, rest)
+    known = ("darknet", "caffe", "demo", "explain", "trace", "scope", "help")
     remedy = nearest(first, known) or "undertow help lists the commands"
     if first in ("detector", "detect"):
         remedy = f"undertow darknet {first} ..."
@@ -74,6 +78,7 @@ def overview() -> str:
             "  undertow caffe help               all of its commands and flags",
             "  undertow explain NET              the way back of a cfg, a prototxt or module:function, with formulas",
             "  undertow trace NET                one batch forward and back in numbers; where two runs part",
+            "  undertow scope NET | RUN [RUN]    the same in the browser, step by step; trainings and their curves",
             "  undertow --version",
         ]
     )

@@ -54,6 +54,11 @@ class HeadLayer(LossLayer):
         """What Darknet prints about the last training pass, with a `line(layer)`; None when there was none."""
         return None
 
+    @property
+    def assignment(self) -> Any:
+        """What the last training pass asked of the outputs: targets and weights; None when there was none."""
+        return getattr(self._function, "assignment", None)
+
     def head(self) -> Head:
         """The last output, ready for `get_network_boxes`."""
         raise NotImplementedError(f"[{self.type}] has no boxes")

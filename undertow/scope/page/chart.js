@@ -27,14 +27,14 @@ export function lineChart(place, names, columns, options = {}) {
   return chart(place, { ...options, series, scales }, columns);
 }
 
-/** A chart of bars: x are the middles, y their heights. */
+/** A chart of bars: x are the middles, y their heights. options: those of lineChart, colour, range of the y axis. */
 export function barChart(place, name, columns, options = {}) {
   const series = [{
     label: name, stroke: () => colour(options.colour ?? "--series-1"), fill: () => colour(options.colour ?? "--series-1"),
     width: 0, paths: uPlot.paths.bars({ size: [0.95, 100], align: 0 }), points: { show: false },
     value: (_, value) => numberText(value),
   }];
-  const scales = { x: { time: false }, y: { range: (_, low, high) => [0, high || 1] } };
+  const scales = { x: { time: false }, y: { range: (_, low, high) => options.range ?? [0, high || 1] } };
   return chart(place, { ...options, series, scales, legend: false }, columns);
 }
 

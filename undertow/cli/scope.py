@@ -1,0 +1,103 @@
+"""`undertow scope`: a network's way back in the browser."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from undertow.cli.explain import shapes_of
+from undertow.cli.messages import say
+from undertow.cli.words import Command, Flag, UsageError, Words
+from undertow.core.modes import PRECISIONS, precision
+
+if TYPE_CHECKING:
+    from undertow.scope.recording import Request
+
+
+def scope(words: Words) -> int:
+    """scope FILE.cfg | FILE.prototxt | module:function; or the folders of one or two trainings"""
+    if os.path.isdir(words["NET"]):
+        from undertow.scope.runs.command import show_runs
+
+        paths = [path for path in (words["NET"], words["OTHER"]) if path]
+        show_runs(paths, port=words["port"], html=words["html"], open_browser=not words["no-open"], say=say)
+        return 0
+    if words["OTHER"]:
+        raise UsageError(
+            f"scope shows one network, '{words['OTHER']}' is one too many", remedy="two folders of trainings"
+        )
+    from undertow.scope.app import routes_for, write_page
+    from undertow.scope.recording import record
+    from undertow.scope.server import Server
+
+    request = _request(words)
+    say(f"{request.net}: one batch forward and back...")
+    with precision(words["precision"]):
+        recording = record(request)
+    for note in recording.notes:
+        say(note)
+    if words["html"]:
+        size = write_page(recording, words["html"])
+        say(f"written: {words['html']}, {size / 1e6:.1f} MB; it opens without a network")
+        return 0
+    server = Server(routes_for(recording), words["port"] or 0)
+    say(f"the page is at {server.url} for this machine alone; Ctrl-C ends it")
+    server.serve(open_browser=not words["no-open"])
+    return 0
+
+
+def _request(words: Words) -> Request:
+    from undertow.caffe.dialect import DIALECTS as OF_CAFFE
+    from undertow.darknet.dialect import DIALECTS
+    from undertow.darknet.files.names import read_names
+    from undertow.scope.recording import Request
+
+    net = words["NET"]
+    if words["dialects"] and words["dialect"]:
+        raise UsageError("-dialect and -dialects are one flag: give one of them")
+    given = words["dialects"] or words["dialect"] or ""
+    dialects = [name.strip() for name in given.split(",") if name.strip()]
+    known = OF_CAFFE if net.endswith(".prototxt") else DIALECTS
+    for name in dialects:
+        if name not in known:
+            raise UsageError(f"there is no dialect '{name}' here", remedy=f"one of {', '.join(known)}")
+    return Request(
+        net,
+        words["weights"],
+        words["data"],
+        words["truth"],
+        words["batch"],
+        words["size"],
+        shapes_of(words["shape"]),
+        tuple(dict.fromkeys(dialects)),
+        words["rate"],
+        read_names(words["names"]) if words["names"] else (),
+        words["seed"],
+    )
+
+
+SCOPE = Command(
+    "scope",
+    ("NET", "[OTHER]"),
+    (
+        Flag("html", "text", "write one page that needs no network, instead of serving", "FILE.html"),
+        Flag("port", "whole", "to serve on (any that is free)", "N", least=0, most=65535),
+        Flag("no-open", "switch", "leave the browser alone, only say where the page is"),
+        Flag("weights", "text", "parameters: a .weights file or a caffemodel", "FILE"),
+        Flag("data", "text", "a picture, a .data file, or an .npz (a random batch, and says so)", "FILE"),
+        Flag("truth", "text", "labels of the picture, or an .npy or .npz", "FILE"),
+        Flag("names", "text", "of the classes, one a line (those of a .data file)", "FILE"),
+        Flag("batch", "whole", "samples of a random batch or of a .data file (2)", "N", least=1),
+        Flag("size", "whole", "width and height of a cfg's input, instead of its own", "N", least=1),
+        Flag("shape", "text", "of a function's arguments, or of a sample in place of a prototxt's data", "CxHxW,..."),
+        Flag("dialect", "text", "whose arithmetic: one alone", "NAME"),
+        Flag(
+            "dialects", "text", "those to switch between (exact,darknet-cpu; exact,caffe for a prototxt)", "NAME,NAME"
+        ),
+        Flag("precision", "text", "which kernels: fast, precise or reference", "NAME", "fast", choices=PRECISIONS),
+        Flag("rate", "number", "learning rate behind update/weight (the cfg's; 0.01 for a prototxt)", "X"),
+        Flag("seed", "whole", "of random weights and batch (0)", "N", 0, least=0),
+    ),
+    "the way back of a cfg, a prototxt or module:function in the browser; or one or two folders of trainings",
+    scope,
+)

@@ -1,0 +1,198 @@
+"""What the heads of a detector ask for one picture: who answers for which object, and how hard each term pulls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from undertow.darknet.detection.boxes import Candidates, box_iou
+from undertow.darknet.layers.layers_heads import Detection, Region
+from undertow.darknet.layers.layers_loss import HeadLayer, Yolo
+from undertow.darknet.layers.region_assignment import WARMUP_WEIGHT, region_truths
+from undertow.darknet.layers.yolo_assignment import truths_of
+from undertow.darknet.network import Network
+from undertow.inspect.record import Array
+
+TERMS = ("x", "y", "w", "h", "objectness")
+_MOST_FOUND = 200
+_SHOWN_FOUND = 20
+_SUREST = 0.05
+_OVERLAP = 0.45
+_CLASSES = 6
+
+
+@dataclass(frozen=True)
+class Term:
+    """One output: what the layer gives, what is asked of it, and the pull (minus the gradient) that follows."""
+
+    name: str
+    output: float
+    target: float
+    pull: float
+
+
+@dataclass(frozen=True)
+class Responsible:
+    """The cell and anchor that answer for a truth. truth: its number, -1 for none of the list.
+
+    anchor: width and height relative to the picture; None for heads without anchors. predicted, wanted: boxes x, y, w,
+    h relative to the picture. terms: x, y, w, h, objectness. classes: those that are pulled hardest.
+    """
+
+    truth: int
+    number: int
+    row: int
+    column: int
+    anchor: tuple[float, float] | None
+    predicted: tuple[float, ...]
+    wanted: tuple[float, ...]
+    terms: list[Term]
+    classes: list[Term]
+
+
+@dataclass(frozen=True)
+class HeadView:
+    """One head. grid: (rows, columns). objectness: (rows, columns), the pulls on it summed over the anchors.
+
+    totals: norms of the pulls by term, over all cells: x, y, w, h, objectness of objects and elsewhere, classes.
+    """
+
+    layer: int
+    type: str
+    grid: tuple[int, int]
+    anchors: list[tuple[float, float]]
+    responsible: list[Responsible]
+    objectness: Array
+    totals: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Heads:
+    """truths: (count, 5) x, y, w, h, class. found: (count, 6) x, y, w, h, class, probability: the surest."""
+
+    truths: Array
+    found: Array
+    heads: list[HeadView]
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """One head's arrays for the first picture, (n, values, h, w): x, y, w, h, objectness, classes."""
+
+    output: Array
+    target: Array
+    weight: Array
+    anchors: Array | None
+    decode: Callable[[Array, int, int, int], tuple[float, ...]]
+
+
+def heads_of(net: Network) -> Heads | None:
+    """Of the last training pass; None for a network that is no detector or saw no truth."""
+    heads = [layer for layer in net.layers if isinstance(layer, HeadLayer) and layer.assignment is not None]
+    if not heads:
+        return None
+    truths = _truths(net, heads[0])
+    views = [_view(net, layer, truths) for layer in heads]
+    return Heads(truths, _found(net), views)
+
+
+def _truths(net: Network, layer: HeadLayer) -> Array:
+    assert net.truth is not None
+    row = np.asarray(net.truth).reshape(len(net.truth), -1)[0]
+    if isinstance(layer, Yolo):
+        return np.asarray(truths_of(row, layer.assignment.rule))
+    if isinstance(layer, Region):
+        boxes = region_truths(row, layer.rule)
+        return np.concatenate([boxes[:, :4], boxes[:, -1:]], axis=1)
+    assert isinstance(layer, Detection)
+    rows = row.reshape(layer.side * layer.side, -1)
+    rows = rows[rows[:, 0] > 0]
+    return np.concatenate([rows[:, 1 + layer.classes :][:, :4], rows[:, 1 : 1 + layer.classes].argmax(1)[:, None]], 1)
+
+
+def _view(net: Network, layer: HeadLayer, truths: Array) -> HeadView:
+    cells = _cells_of_grid(layer) if isinstance(layer, Detection) else _cells_of_anchors(net, layer)
+    pull = cells.weight * (cells.target - cells.output)
+    asked = cells.weight[:, 0] > WARMUP_WEIGHT
+    places = [_responsible(cells, pull, truths, *map(int, place)) for place in np.argwhere(asked)]
+    norms = {name: float(np.linalg.norm(pull[:, i])) for i, name in enumerate(TERMS[:4])}
+    norms["objectness of objects"] = float(np.linalg.norm(pull[:, 4][asked]))
+    norms["objectness elsewhere"] = float(np.linalg.norm(pull[:, 4][~asked]))
+    norms["classes"] = float(np.linalg.norm(pull[:, 5:]))
+    anchors = [] if cells.anchors is None else [(float(w), float(h)) for w, h in cells.anchors]
+    grid = (int(pull.shape[2]), int(pull.shape[3]))
+    return HeadView(layer.index, layer.type, grid, anchors, places, pull[:, 4].sum(axis=0), norms)
+
+
+def _cells_of_anchors(net: Network, layer: HeadLayer) -> _Cells:
+    """Of [yolo] and [region]: sizes are anchors times an exponential."""
+    found = layer.assignment
+    rule = found.rule
+    arrays = [array[0] for array in (found.output, found.target, found.weight)]
+    height, width = arrays[0].shape[2:]
+    if isinstance(layer, Region):
+        anchors = np.asarray(rule.anchors, np.float64) / (width, height)
+        keep = [0, 1, 2, 3, *range(rule.coords, rule.entries)]
+        arrays = [array[:, keep] for array in arrays]
+    else:
+        anchors = np.asarray(rule.anchors, np.float64)[list(rule.mask)] / rule.net_size
+
+    def decode(values: Array, n: int, row: int, column: int) -> tuple[float, ...]:
+        with np.errstate(over="ignore"):
+            size = np.exp(values[2:4].astype(np.float64)) * anchors[n]
+        x, y = (column + float(values[0])) / width, (row + float(values[1])) / height
+        return (x, y, float(size[0]), float(size[1]))
+
+    return _Cells(arrays[0], arrays[1], arrays[2], anchors, decode)
+
+
+def _cells_of_grid(layer: Detection) -> _Cells:
+    """Of [detection]: boxes of a cell share its classes, which are shown with the first of them."""
+    rule, found = layer.rule, layer.assignment
+
+    def of(array: Array) -> Array:
+        classes, objectness, boxes = (block[0] for block in rule.blocks(array[:1]))
+        shown = np.zeros((rule.num, 5 + rule.classes, rule.side * rule.side), array.dtype)
+        shown[:, :4] = boxes[..., :4].transpose(1, 2, 0)
+        shown[:, 4] = objectness.T
+        shown[0, 5:] = classes.T
+        return shown.reshape(rule.num, -1, rule.side, rule.side)
+
+    def decode(values: Array, n: int, row: int, column: int) -> tuple[float, ...]:
+        size = values[2:4] ** 2 if rule.sqrt else values[2:4]
+        return ((column + float(values[0])) / rule.side, (row + float(values[1])) / rule.side, *map(float, size))
+
+    return _Cells(of(found.output), of(found.target), of(found.weight), None, decode)
+
+
+def _responsible(cells: _Cells, pull: Array, truths: Array, n: int, row: int, column: int) -> Responsible:
+    place = (n, slice(None), row, column)
+    output, target, pulls = cells.output[place], cells.target[place], pull[place]
+    wanted = cells.decode(target, n, row, column)
+    terms = [Term(name, *_numbers(output, target, pulls, i)) for i, name in enumerate(TERMS)]
+    hardest = np.argsort(-np.abs(pulls[5:]), kind="stable")[:_CLASSES]
+    classes = [Term(str(i), *_numbers(output, target, pulls, 5 + i)) for i in map(int, hardest)]
+    overlaps = np.nan_to_num(box_iou(truths[:, :4], np.array(wanted))) if len(truths) else np.zeros(0)
+    truth = int(overlaps.argmax()) if len(overlaps) and overlaps.max() > 0 else -1
+    anchor = None if cells.anchors is None else (float(cells.anchors[n, 0]), float(cells.anchors[n, 1]))
+    return Responsible(truth, n, row, column, anchor, cells.decode(output, n, row, column), wanted, terms, classes)
+
+
+def _numbers(output: Array, target: Array, pulls: Array, i: int) -> tuple[float, float, float]:
+    return float(output[i]), float(target[i]), float(pulls[i])
+
+
+def _found(net: Network) -> Array:
+    """The surest boxes of the first picture, as the pass predicted them, after suppression."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        every = net.candidates((net.w, net.h), _SUREST, letterbox=False)
+        surest = np.argsort(-every.probabilities.max(axis=1, initial=0), kind="stable")[:_MOST_FOUND]
+        kept: Candidates = net.suppress(every.taken(surest), _OVERLAP)
+    best = kept.probabilities.max(axis=1, initial=0)
+    order = [
+        i for i in np.argsort(-best, kind="stable")[:_SHOWN_FOUND] if best[i] > 0 and np.isfinite(kept.boxes[i]).all()
+    ]
+    classes = kept.probabilities[order].argmax(axis=1) if order else np.zeros(0)
+    return np.concatenate([kept.boxes[order], classes[:, None], best[order][:, None]], axis=1)

@@ -1,0 +1,180 @@
+"""What a page is told about a recording: plain values for JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from undertow import __version__
+from undertow.inspect.compare import TOLERANCE, Comparison, compare
+from undertow.inspect.explain import Row
+from undertow.inspect.record import Array
+from undertow.inspect.report import head_lines, mark_lines, trace_rows, verdict_lines
+from undertow.inspect.statistics import Statistics
+from undertow.inspect.trace import LayerTrace
+from undertow.scope.detection import Heads
+from undertow.scope.folding import Fold, folds
+from undertow.scope.pictures import chosen_channels, picture_address, sheet
+from undertow.scope.recording import Histogram, Recording, Run
+
+# Outputs without maps are told value by value up to this many.
+_VALUES = 128
+_DIGITS = 5
+
+
+def document(recording: Recording, *, live: bool) -> dict[str, Any]:
+    """Everything that a page shows at once. live: whether a server stands behind it that gives full maps."""
+    first = recording.runs[0]
+    channels = {
+        row.index: chosen_channels(first.outputs.get(row.index), first.gradients.get(row.index))
+        for row in recording.rows
+    }
+    return {
+        "version": __version__,
+        "live": live,
+        "source": recording.source,
+        "about": recording.about,
+        "kind": recording.kind,
+        "notes": recording.notes,
+        "names": list(recording.names),
+        "picture": None if recording.picture is None else picture_address(recording.picture),
+        "layers": [_layer(recording, row, channels[row.index]) for row in recording.rows],
+        "folds": [_fold(recording, fold) for fold in _folds(recording)],
+        "runs": [_run(run, channels) for run in recording.runs],
+        "comparisons": [_comparison(compare(first.trace, run.trace)) for run in recording.runs[1:]],
+    }
+
+
+def _layer(recording: Recording, row: Row, channels: list[int]) -> dict[str, Any]:
+    details = recording.details[row.index]
+    return {
+        "index": row.index,
+        "name": row.name,
+        "type": row.type,
+        "label": _label(row, details),
+        "inputs": row.inputs,
+        "outputs": row.outputs,
+        "parameters": row.parameters,
+        "formula": row.formula,
+        "forward": row.multiply_adds_forward,
+        "backward": row.multiply_adds_backward,
+        "kept": row.kept,
+        "skipped": row.skipped,
+        "details": details,
+        "reads": list(dict.fromkeys(recording.reads[row.index])),
+        "aside": row.index in recording.aside,
+        "story": recording.stories[row.index],
+        "channels": channels,
+    }
+
+
+def _label(row: Row, details: dict[str, str]) -> str:
+    """The layer's type with what tells it from others, short enough for a node."""
+    weights = row.parameters.get("weights")
+    if row.type.lower().startswith("conv") and weights is not None and len(weights) == 4:
+        stride = details.get("stride", "1")
+        size = f"{weights[2]}x{weights[3]}" + (f" /{stride}" if stride != "1" else "")
+        return f"conv {size}" if row.type == "convolutional" else f"{row.type} {size}"
+    if row.type in ("maxpool", "avgpool", "local_avgpool") and "size" in details:
+        return f"{row.type} {details['size']}x{details['size']} /{details.get('stride', '1')}"
+    return row.type
+
+
+def _folds(recording: Recording) -> list[Fold]:
+    shown = [row for row in recording.rows if row.index not in recording.aside]
+    signs = []
+    for row in shown:
+        options = tuple((k, v) for k, v in recording.details[row.index].items() if k not in ("cfg", "prototxt"))
+        signs.append((row.type, row.outputs, tuple(row.parameters.values()), options))
+    return folds(signs)
+
+
+def _fold(recording: Recording, fold: Fold) -> dict[str, Any]:
+    shown = [row.index for row in recording.rows if row.index not in recording.aside]
+    layers = shown[fold.first : fold.first + fold.layers]
+    kinds = [_label(recording.rows[i], recording.details[i]) for i in layers[: fold.size]]
+    return {"layers": layers, "size": fold.size, "times": fold.times, "kinds": kinds}
+
+
+def _run(run: Run, channels: dict[int, list[int]]) -> dict[str, Any]:
+    marks: dict[int, list[str]] = {}
+    for mark in run.trace.marks:
+        marks.setdefault(mark.layer, []).append(f"{mark.kind}: {mark.text}")
+    cells = trace_rows(run.trace)
+    return {
+        "name": run.name,
+        "head": head_lines(run.trace),
+        "loss": run.trace.loss,
+        "marks": mark_lines(run.trace),
+        "heads": None if run.heads is None else _heads(run.heads),
+        "layers": [
+            _layer_of_run(run, layer, channels[layer.index], cells[layer.index], marks.get(layer.index, []))
+            for layer in run.trace.layers
+        ],
+    }
+
+
+def _layer_of_run(
+    run: Run, layer: LayerTrace, channels: list[int], cells: Sequence[str], marks: list[str]
+) -> dict[str, Any]:
+    output, gradient = run.outputs.get(layer.index), run.gradients.get(layer.index)
+    return {
+        "cells": cells,
+        "marks": marks,
+        "output": _statistics(layer.output),
+        "gradient": _statistics(layer.gradient),
+        "parameters": {name: [p.norm, p.gradient, p.update] for name, p in layer.parameters.items()},
+        "sent": {str(source): norm for source, norm in run.sent.get(layer.index, {}).items()},
+        "histograms": {kind: _histogram(run.histograms.get((layer.index, kind))) for kind in ("output", "gradient")},
+        "maps": {"output": _maps(output, channels), "gradient": _maps(gradient, channels)},
+        "values": {"output": _values(output), "gradient": _values(gradient)},
+    }
+
+
+def _statistics(found: Statistics) -> dict[str, float]:
+    return asdict(found)
+
+
+def _histogram(found: Histogram | None) -> dict[str, Any] | None:
+    return None if found is None else {"low": found.low, "high": found.high, "counts": found.counts}
+
+
+def _maps(array: Array | None, channels: list[int]) -> dict[str, Any] | None:
+    if array is None or array.ndim != 4 or not channels or max(channels) >= array.shape[1]:
+        return None
+    if array.shape[2] * array.shape[3] == 1:
+        return None
+    found = sheet(array, channels)
+    return {"image": found.address, "size": found.size, "stride": found.stride, "limit": found.limit}
+
+
+def _values(array: Array | None) -> list[float] | None:
+    if array is None or array.size > _VALUES or (array.ndim == 4 and array.shape[2] * array.shape[3] > 1):
+        return None
+    return [float(f"{value:.{_DIGITS}g}") for value in array.reshape(-1)]
+
+
+def _heads(found: Heads) -> dict[str, Any]:
+    heads = []
+    for view in found.heads:
+        field = sheet(view.objectness[None, None], [0])
+        heads.append(
+            asdict(view)
+            | {"objectness": {"image": field.address, "size": field.size, "stride": field.stride, "limit": field.limit}}
+        )
+    return {"truths": found.truths, "found": found.found, "heads": heads}
+
+
+def _comparison(found: Comparison) -> dict[str, Any]:
+    """Of the first run with another."""
+    return {
+        "name": found.other.how,
+        "tolerance": TOLERANCE,
+        "verdict": verdict_lines(found),
+        "apart": [[layer.output, layer.gradient, layer.parameters] for layer in found.layers],
+        "paths": [
+            {"layer": p.layer, "type": p.type, "source": p.source, "one": p.one, "other": p.other, "lost": p.lost}
+            for p in found.paths
+        ],
+    }

@@ -1,0 +1,269 @@
+// The network as a graph: pan, zoom, fold, search, and the gradient on its way.
+
+import { h, s } from "scope/dom";
+import { normText, pathThrough, place, scaleOf, WIDTH } from "scope/layout";
+import { Minimap } from "scope/minimap";
+import { shapesText } from "scope/numbers";
+
+const [SMALLEST, LARGEST] = [0.12, 2.5];
+
+export class GraphView {
+  constructor(network, store) {
+    Object.assign(this, { network, store });
+    this.open = new Set();
+    this.scale = scaleOf(network);
+    this.view = { x: 0, y: 0, zoom: 1 };
+    this.canvas = s("g");
+    this.svg = s("svg", { class: "graph", role: "group", "aria-label": "The network; arrow up and down go through its layers" },
+      s("defs", {}, arrowHead("head", "edge-head"), arrowHead("head-now", "edge-head now")), this.canvas);
+    this.minimap = new Minimap((x, y) => this.centre(x, y));
+    this.search = h("input", { type: "search", placeholder: "Search layers  ( / )", "aria-label": "Search layers", id: "search", oninput: () => this.find(), onkeydown: (e) => e.key === "Enter" && this.next() });
+    this.found = h("span", { class: "soft", role: "status", id: "found" });
+    this.element = h("section", { class: "graph-pane", "aria-label": "Network" },
+      h("div", { class: "graph-tools" }, this.search, this.found, h("span", { class: "grow" }), ...this.buttons()),
+      h("div", { class: "graph-stage" }, this.svg, this.minimap.element));
+    this.listen();
+    store.watch((values, changed) => this.follow(changed));
+    this.draw();
+  }
+
+  buttons() {
+    const fold = this.network.folds.length > 0 && h("button", { type: "button", id: "fold", "aria-pressed": "false", title: "Repeated blocks one by one, or as one node (f)", onclick: () => this.foldAll() }, "Unfold");
+    return [
+      fold,
+      h("button", { type: "button", class: "icon", "aria-label": "Smaller", title: "Smaller (-)", onclick: () => this.zoomBy(0.8) }, "−"),
+      h("button", { type: "button", class: "icon", "aria-label": "Larger", title: "Larger (+)", onclick: () => this.zoomBy(1.25) }, "+"),
+      h("button", { type: "button", title: "The whole network (0)", onclick: () => this.fit() }, "Fit"),
+    ].filter(Boolean);
+  }
+
+  // --- drawing --------------------------------------------------------------------------------------------
+
+  draw() {
+    this.plan = place(this.network, this.open);
+    this.marks = { nodes: new Map(), edges: [] };
+    const edges = this.plan.edges.map((edge) => this.edge(edge));
+    const nodes = [...this.plan.nodes.values()].map((node) => this.node(node));
+    this.canvas.replaceChildren(...this.plan.groups.map((group) => this.group(group)), ...edges, ...nodes);
+    this.minimap.draw(this.plan);
+    this.paint();
+  }
+
+  group(group) {
+    const fold = this.network.folds[group.fold];
+    return s("g", { class: "group" },
+      s("rect", { x: group.x, y: group.y, width: group.width, height: group.height, rx: 10 }),
+      this.foldButton(group.fold, group.x + group.width + 14, group.y + 14, `−`, `Fold ${fold.times} blocks`),
+      s("text", { x: group.x + group.width + 30, y: group.y + 19, class: "group-name" }, `×${fold.times}`));
+  }
+
+  foldButton(fold, x, y, sign, label) {
+    const toggle = (event) => { event.stopPropagation(); this.toggle(fold); };
+    return s("g", { class: "fold-button", role: "button", tabindex: "0", "aria-label": label, transform: `translate(${x},${y})`, onclick: toggle, onkeydown: (e) => ["Enter", " "].includes(e.key) && (e.preventDefault(), toggle(e)) },
+      s("title", {}, label), s("circle", { r: 10 }), s("text", { y: 5 }, sign));
+  }
+
+  node(node) {
+    const first = this.network.layer(node.layers[0]);
+    const fold = node.fold === null ? null : this.network.folds[node.fold];
+    const [x, y] = [node.x - node.width / 2, node.y - node.height / 2];
+    const name = fold ? `×${fold.times}  ${fold.kinds.join(", ")}` : title(first);
+    const last = this.network.layer(node.layers[node.layers.length - 1]);
+    const size = fold ? `layers ${first.name} to ${last.name}` : shapesText(first.outputs.map((o) => (o.length > 1 ? o.slice(1) : o)));
+    const marks = {
+      norm: s("text", { x: node.width - 10, y: 19, class: "node-norm" }),
+      bar: s("rect", { x: 0, y: node.height - 4, width: 0, height: 4, class: "node-bar" }),
+      size: s("text", { x: 10, y: 35, class: "node-size" }, size),
+    };
+    const group = s("g", { class: `node${fold ? " folded" : ""}`, role: "button", tabindex: "-1", "data-layers": node.layers.join(" "), transform: `translate(${x},${y})`, onclick: () => this.choose(node), ondblclick: () => fold && this.toggle(node.fold) },
+      fold && s("rect", { class: "stack", x: 6, y: 6, width: node.width, height: node.height, rx: 6 }),
+      fold && s("rect", { class: "stack", x: 3, y: 3, width: node.width, height: node.height, rx: 6 }),
+      s("rect", { class: "box", width: node.width, height: node.height, rx: 6 }),
+      s("text", { x: 10, y: 19, class: "node-name" }, shortened(name, fold ? 28 : 24)), marks.size, marks.norm, marks.bar,
+      fold && this.foldButton(node.fold, node.width - 18, node.height - 16, "+", `Unfold ${fold.times} blocks of ${fold.size} layers`));
+    this.marks.nodes.set(node.id, { group, node, ...marks });
+    return group;
+  }
+
+  edge(edge) {
+    const points = edge.points.map((p) => ({ ...p })).reverse(); // drawn the way the gradient goes: from reader to source
+    const path = s("path", { class: "edge", d: pathThrough(points) });
+    // Where lines meet at a node their labels would lie on each other: each has its own, halfway.
+    const middle = points[Math.floor(points.length / 2)];
+    const label = s("text", { class: "edge-label", x: middle.x + 7, y: middle.y + 4 });
+    this.marks.edges.push({ edge, path, label });
+    return s("g", {}, path, label);
+  }
+
+  /** Colours, numbers and highlights of the present step. */
+  paint() {
+    const { run, step, selected } = this.store.values;
+    const now = step > 0 ? this.network.order[step - 1] : null;
+    for (const mark of this.marks.nodes.values()) this.paintNode(mark, run, step, selected, now);
+    for (const mark of this.marks.edges) this.paintEdge(mark, run, step, now);
+    this.minimap.mark(now === null ? null : this.plan.nodes.get(this.plan.idOf(now)));
+  }
+
+  paintNode({ group, node, norm, bar }, run, step, selected, now) {
+    const arrived = node.layers.filter((index) => this.network.stepOf.get(index) <= step);
+    const told = arrived.length ? (arrived.includes(now) ? now : Math.min(...arrived)) : null;
+    const value = told === null ? null : this.network.gradient(run, told);
+    const here = node.layers.includes(selected);
+    norm.textContent = value === null ? "" : `|g| ${normText(value)}`;
+    bar.setAttribute("width", value === null ? 0 : node.width * this.scale(value));
+    group.classList.toggle("arrived", arrived.length > 0);
+    group.classList.toggle("now", node.layers.includes(now));
+    group.classList.toggle("selected", here);
+    group.setAttribute("tabindex", here ? "0" : "-1");
+    group.setAttribute("aria-label", this.labelOf(node, value));
+    group.setAttribute("aria-current", here ? "true" : "false");
+  }
+
+  paintEdge({ edge, path, label }, run, step, now) {
+    const told = edge.links.find(([, source]) => source === now) ?? edge.links[0];
+    const [reader, source] = told;
+    const arrived = this.network.stepOf.get(source) <= step;
+    const pulled = source === now;
+    const norm = this.network.sent(run, reader, source);
+    const lost = this.network.lost(run, reader, source);
+    path.setAttribute("class", `edge${arrived ? " arrived" : ""}${pulled ? " now" : ""}${arrived && lost ? " lost" : ""}`);
+    path.style.strokeWidth = arrived ? 1.5 + 4.5 * this.scale(norm ?? 0) : "";
+    path.setAttribute("marker-end", arrived && !(norm === 0) ? `url(#${pulled ? "head-now" : "head"})` : "");
+    label.textContent = pulled && norm !== null ? (lost ? "0, lost" : normText(norm)) : arrived && lost ? "lost" : "";
+  }
+
+  labelOf(node, norm) {
+    const first = this.network.layer(node.layers[0]);
+    const gradient = norm === null ? "" : `, gradient norm ${normText(norm)}`;
+    if (node.fold === null) return `Layer ${title(first)}, output ${shapesText(first.outputs)}${gradient}`;
+    return `${this.network.folds[node.fold].times} repeated blocks of ${this.network.folds[node.fold].kinds.join(", ")}${gradient}`;
+  }
+
+  // --- folding, searching, choosing -------------------------------------------------------------------------
+
+  toggle(fold) {
+    if (this.open.has(fold)) this.open.delete(fold);
+    else this.open.add(fold);
+    this.redraw(this.network.folds[fold].layers[0]);
+  }
+
+  foldAll() {
+    const all = this.open.size < this.network.folds.length;
+    this.open = new Set(all ? this.network.folds.keys() : []);
+    this.redraw(this.store.values.selected);
+  }
+
+  redraw(keep) {
+    const button = this.element.querySelector("#fold");
+    const all = this.open.size === this.network.folds.length;
+    button.textContent = all ? "Fold" : "Unfold";
+    button.setAttribute("aria-pressed", String(all));
+    this.draw();
+    this.reveal(keep);
+  }
+
+  choose(node) {
+    const { selected } = this.store.values;
+    this.store.set({ selected: node.layers.includes(selected) ? selected : node.layers[node.layers.length - 1] });
+  }
+
+  find() {
+    const words = this.search.value.trim().toLowerCase();
+    this.hits = words === "" ? [] : this.network.shown.filter((layer) => `${layer.name} ${layer.type} ${layer.label} ${shapesText(layer.outputs)}`.toLowerCase().includes(words)).map((layer) => layer.index);
+    this.found.textContent = words === "" ? "" : `${this.hits.length} found`;
+    for (const { group, node } of this.marks.nodes.values()) {
+      group.classList.toggle("found", node.layers.some((index) => this.hits.includes(index)));
+    }
+    const exact = this.network.shown.find((layer) => layer.name.toLowerCase() === words);
+    if (this.hits.length) this.store.set({ selected: exact ? exact.index : this.hits[0] });
+  }
+
+  next() {
+    if (!this.hits?.length) return;
+    const place = this.hits.indexOf(this.store.values.selected);
+    this.store.set({ selected: this.hits[(place + 1) % this.hits.length] });
+  }
+
+  /** One layer up or down, as arrow keys ask. */
+  move(direction) {
+    const places = this.network.shown.map((layer) => layer.index);
+    const place = places.indexOf(this.store.values.selected) + direction;
+    if (place < 0 || place >= places.length) return;
+    this.store.set({ selected: places[place] });
+    this.marks.nodes.get(this.plan.idOf(places[place])).group.focus({ preventScroll: true });
+  }
+
+  follow(changed) {
+    if (changed.has("selected")) this.reveal(this.store.values.selected);
+    if (changed.has("step") || changed.has("run") || changed.has("selected")) this.paint();
+  }
+
+  // --- pan and zoom -----------------------------------------------------------------------------------------
+
+  listen() {
+    let from = null;
+    this.svg.addEventListener("pointerdown", (event) => {
+      if (event.target.closest(".node, .fold-button") === null) from = { x: event.clientX, y: event.clientY, view: { ...this.view } };
+    });
+    window.addEventListener("pointermove", (event) => {
+      if (from) this.look({ ...from.view, x: from.view.x + event.clientX - from.x, y: from.view.y + event.clientY - from.y });
+    });
+    window.addEventListener("pointerup", () => { from = null; });
+    this.svg.addEventListener("wheel", (event) => {
+      event.preventDefault();
+      if (event.ctrlKey || event.metaKey) this.zoomBy(Math.exp(-event.deltaY * 0.01), event.offsetX, event.offsetY);
+      else this.look({ ...this.view, x: this.view.x - event.deltaX, y: this.view.y - event.deltaY });
+    }, { passive: false });
+    this.svg.addEventListener("keydown", (event) => {
+      const way = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+      if (way) { event.preventDefault(); this.move(way); }
+    });
+    new ResizeObserver(() => this.look(this.view)).observe(this.svg);
+  }
+
+  zoomBy(factor, x = this.svg.clientWidth / 2, y = this.svg.clientHeight / 2) {
+    const zoom = Math.min(Math.max(this.view.zoom * factor, SMALLEST), LARGEST);
+    const ratio = zoom / this.view.zoom;
+    this.look({ zoom, x: x - (x - this.view.x) * ratio, y: y - (y - this.view.y) * ratio });
+  }
+
+  look(view) {
+    this.view = view;
+    this.canvas.setAttribute("transform", `translate(${view.x},${view.y}) scale(${view.zoom})`);
+    this.minimap.frame({ x: -view.x / view.zoom, y: -view.y / view.zoom, width: this.svg.clientWidth / view.zoom, height: this.svg.clientHeight / view.zoom });
+  }
+
+  fit() {
+    const zoom = Math.max(Math.min(this.svg.clientWidth / this.plan.width, this.svg.clientHeight / this.plan.height, 1), SMALLEST);
+    this.look({ zoom, x: (this.svg.clientWidth - this.plan.width * zoom) / 2, y: Math.max((this.svg.clientHeight - this.plan.height * zoom) / 2, 0) });
+  }
+
+  centre(x, y) {
+    this.look({ ...this.view, x: this.svg.clientWidth / 2 - x * this.view.zoom, y: this.svg.clientHeight / 2 - y * this.view.zoom });
+  }
+
+  /** Moves the view so that a layer stands in the middle, unless it is well inside already. */
+  reveal(index) {
+    const node = this.plan.nodes.get(this.plan.idOf(index));
+    const [x, y] = [node.x * this.view.zoom + this.view.x, node.y * this.view.zoom + this.view.y];
+    const margin = Math.min(140, this.svg.clientHeight / 4);
+    const side = (WIDTH / 2) * this.view.zoom;
+    const inside = x > side && x < this.svg.clientWidth - side && y > margin && y < this.svg.clientHeight - margin;
+    if (!inside) this.centre(node.x, node.y);
+  }
+}
+
+/** "4 shortcut"; layers that are called by their type keep one name. */
+export function title(layer) {
+  return layer.name === layer.label ? layer.name : `${layer.name}  ${layer.label}`;
+}
+
+function shortened(text, most) {
+  return text.length > most ? `${text.slice(0, most - 1)}…` : text;
+}
+
+function arrowHead(id, name) {
+  return s("marker", { id, viewBox: "0 0 10 10", refX: 9, refY: 5, markerWidth: 9, markerHeight: 9, markerUnits: "userSpaceOnUse", orient: "auto" },
+    s("path", { d: "M0,0L10,5L0,10z", class: name }));
+}
+

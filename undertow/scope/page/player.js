@@ -1,0 +1,104 @@
+// Buttons, slider and chart that walk along the way back.
+
+import { lineChart } from "scope/chart";
+import { h } from "scope/dom";
+import { title } from "scope/graph";
+import { numberText } from "scope/numbers";
+import { colour } from "scope/theme";
+
+const PAUSE = 700;
+
+export class Player {
+  constructor(network, store) {
+    Object.assign(this, { network, store, timer: null });
+    const last = network.order.length;
+    const button = (id, text, label, run) => h("button", { type: "button", class: "icon", id, "aria-label": label, title: label, onclick: run }, text);
+    this.play = button("play", "▶", "Play the way back (space)", () => this.toggle());
+    this.slider = h("input", { type: "range", id: "slider", min: 0, max: last, value: 0, "aria-label": "Step of the way back", oninput: () => this.go(Number(this.slider.value)) });
+    this.text = h("div", { class: "player-text", id: "sentence" });
+    this.place = h("div", { class: "player-chart", "aria-hidden": "true" });
+    this.element = h("footer", { class: "player", "aria-label": "The way back, step by step" },
+      h("div", { class: "player-controls" },
+        h("div", { class: "player-buttons" },
+          button("first", "⏮", "Before the way back (Home)", () => this.go(0)),
+          button("back", "◀", "One step back (left arrow)", () => this.go(store.values.step - 1)),
+          this.play,
+          button("on", "▶|", "One step on (right arrow)", () => this.go(store.values.step + 1)),
+          button("last", "⏭", "All the way back (End)", () => this.go(last))),
+        this.slider, this.text),
+      this.place);
+    store.watch((values, changed) => { if (changed.has("step") || changed.has("run")) this.draw(); });
+  }
+
+  go(step) {
+    this.store.set({ step: Math.min(Math.max(step, 0), this.network.order.length) });
+  }
+
+  toggle() {
+    if (this.timer !== null) { this.stop(); return; }
+    if (this.store.values.step === this.network.order.length) this.go(0);
+    this.play.textContent = "⏸";
+    this.play.setAttribute("aria-label", "Pause (space)");
+    this.timer = setInterval(() => {
+      this.go(this.store.values.step + 1);
+      if (this.store.values.step === this.network.order.length) this.stop();
+    }, PAUSE);
+  }
+
+  stop() {
+    clearInterval(this.timer);
+    this.timer = null;
+    this.play.textContent = "▶";
+    this.play.setAttribute("aria-label", "Play the way back (space)");
+  }
+
+  /** The present step in words. */
+  sentence() {
+    const { step, run } = this.store.values;
+    const last = this.network.order.length;
+    if (step === 0) return `Forward pass done, loss ${numberText(this.network.runs[run].loss)}. ${last} steps back`;
+    const layer = this.network.layer(this.network.order[step - 1]);
+    const norm = this.network.gradient(run, layer.index);
+    const what = norm === null ? "no gradient arrives" : `gradient norm ${numberText(norm)}`;
+    return `Step ${step} of ${last}: layer ${title(layer)}, ${what}`;
+  }
+
+  draw() {
+    const { step } = this.store.values;
+    this.slider.value = step;
+    this.slider.setAttribute("aria-valuetext", this.sentence());
+    this.text.textContent = this.sentence();
+    if (!this.chart) this.chart = this.makeChart();
+    this.chart.plot.redraw(false);
+  }
+
+  makeChart() {
+    const { network } = this;
+    const steps = network.order.map((_, place) => place + 1);
+    const columns = network.runs.map((_, run) => network.order.map((index) => {
+      const norm = network.gradient(run, index);
+      return norm > 0 ? norm : null;
+    }));
+    const options = {
+      log: true, height: 84, y: "|gradient|", ySize: 50, xSize: 20, legend: network.runs.length > 1,
+      click: (place) => this.go(place + 1),
+      hooks: { draw: [(plot) => this.line(plot)] },
+    };
+    return lineChart(this.place, network.runs.map((run) => run.name), [steps, ...columns], options);
+  }
+
+  line(plot) {
+    const { step } = this.store.values;
+    if (step === 0) return;
+    const x = Math.round(plot.valToPos(step, "x", true));
+    const { ctx, bbox } = plot;
+    ctx.save();
+    ctx.strokeStyle = colour("--back");
+    ctx.lineWidth = 2 * devicePixelRatio;
+    ctx.beginPath();
+    ctx.moveTo(x, bbox.top);
+    ctx.lineTo(x, bbox.top + bbox.height);
+    ctx.stroke();
+    ctx.restore();
+  }
+}

@@ -1,0 +1,57 @@
+// What the page shows now. Views watch it and draw themselves again after each change.
+
+/** The document with what views ask of it often worked out. */
+export class Network {
+  constructor(data) {
+    Object.assign(this, data);
+    this.shown = data.layers.filter((layer) => !layer.aside);
+    // The way back: step 0 is the loss, step k the arrival at order[k - 1].
+    this.order = this.shown.map((layer) => layer.index).reverse();
+    this.stepOf = new Map(this.order.map((index, place) => [index, place + 1]));
+    this.readers = new Map(this.shown.map((layer) => [layer.index, []]));
+    for (const layer of this.shown) {
+      for (const source of layer.reads) if (source >= 0) this.readers.get(source)?.push(layer.index);
+    }
+    this.foldOf = new Map();
+    this.folds.forEach((fold, place) => fold.layers.forEach((layer) => this.foldOf.set(layer, place)));
+  }
+
+  layer(index) { return this.layers[index]; }
+
+  /** Numbers of a layer in a run. */
+  numbers(run, index) { return this.runs[run].layers[index]; }
+
+  /** The norm of the gradient of a layer's output; null where there is none. */
+  gradient(run, index) {
+    const norm = this.numbers(run, index).gradient.norm;
+    return typeof norm === "number" ? norm : null;
+  }
+
+  /** What `reader` sends to `source` in a run; null where nothing is known. */
+  sent(run, reader, source) { return this.numbers(run, reader).sent[source] ?? null; }
+
+  /** Whether this run sends nothing where another run does. */
+  lost(run, reader, source) {
+    return this.sent(run, reader, source) === 0
+      && this.runs.some((_, other) => other !== run && this.sent(other, reader, source) > 0);
+  }
+
+  className(number) { return this.names[number] ?? `class ${number}`; }
+}
+
+/** Values with watchers: store.set({step: 3}) tells every watcher which ones changed. */
+export class Store {
+  constructor(values) {
+    this.values = values;
+    this.watchers = [];
+  }
+
+  watch(watcher) { this.watchers.push(watcher); }
+
+  set(changes) {
+    const changed = Object.keys(changes).filter((key) => this.values[key] !== changes[key]);
+    if (changed.length === 0) return;
+    Object.assign(this.values, changes);
+    for (const watcher of this.watchers) watcher(this.values, new Set(changed));
+  }
+}
