@@ -26,7 +26,8 @@ from undertow.scope.server import Reply, Route, Server, Stream, routes_of
 USUAL_PORT = 8710
 # Open pages; each has a thread that waits for new lines.
 MOST_PAGES = 24
-_LOOK_EVERY, _SIGN_OF_LIFE = 0.3, 10.0
+# Seconds: between two looks at a file, between two signs of life, and at most for the last lines.
+_LOOK_EVERY, _SIGN_OF_LIFE, _FAREWELL = 0.3, 10.0, 2.0
 
 
 class RunServer:
@@ -59,8 +60,12 @@ class RunServer:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Tell the open pages that nothing more will come, and stop."""
+        """Tell the open pages the last lines, and that nothing more will come; slow ones are not waited for."""
         self._closing.set()
+        end = time.monotonic() + _FAREWELL
+        for _ in range(MOST_PAGES):
+            if not self._pages.acquire(timeout=max(0.0, end - time.monotonic())):
+                break
         self._server.__exit__(None, None, None)
 
     def serve(self, *, open_browser: bool) -> None:
@@ -106,7 +111,7 @@ class RunServer:
             return
         with open(file, "rb") as stream:
             stream.seek(offset)
-            told = time.monotonic()
+            told, last_round = time.monotonic(), False
             while True:
                 line = stream.readline(LONGEST)
                 if line.endswith(b"\n"):
@@ -118,9 +123,11 @@ class RunServer:
                 if identity(file) != first:
                     yield b"event: restart\ndata: {}\n\n"
                     return
-                if self._closing.wait(_LOOK_EVERY):
+                if last_round:
                     yield b"event: closed\ndata: {}\n\n"
                     return
+                # What was written before the end is sent, too.
+                last_round = self._closing.wait(_LOOK_EVERY)
                 if time.monotonic() - told > _SIGN_OF_LIFE:
                     told = time.monotonic()
                     yield b": here\n\n"
