@@ -1,10 +1,10 @@
-# Two commands for people: `make demo` and `make test`. Each sets up .venv by itself when needed.
+# Commands for people: `make demo`, `make test`, `make docs`. Each sets up .venv by itself when needed.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 WORKERS ?= auto
 
-.PHONY: demo test lint types clean
+.PHONY: demo test docs pages lint types clean
 
 $(VENV)/.demo: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -16,11 +16,26 @@ $(VENV)/.dev: pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
 
+$(VENV)/.docs: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	touch $@
+
 demo: $(VENV)/.demo
 	$(BIN)/undertow demo
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(WORKERS)
+
+# The site, into build/docs; it asks for nothing outside. Warnings (a link into nowhere) are errors.
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --builder html docs build/docs
+	@echo "open build/docs/index.html"
+
+# The pages that are written from tables of the code; a test says when that is due.
+pages: $(VENV)/.dev
+	for page in backward dialects errors options_caffe options_darknet; do \
+	  $(BIN)/python -m tests.docs.$$page > .page && mv .page docs/$$(echo $$page | tr _ -).md || exit 1; done
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
