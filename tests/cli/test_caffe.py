@@ -67,6 +67,26 @@ def test_a_log_in_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "make the folder" in capsys.readouterr().err
 
 
+def test_numbers_as_csv(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same rows as parse_log.py makes of the log."""
+    assert train(tmp_path, f"--csv={tmp_path}/run") == 0
+    text = capsys.readouterr().err
+    rows = {name: (tmp_path / f"run.{name}").read_text().splitlines() for name in ("train", "test")}
+    assert rows["train"][0] == "NumIters,Seconds,LearningRate,loss"
+    assert rows["test"][0] == "NumIters,Seconds,LearningRate,acc,loss"
+    assert [row.split(",")[3] for row in rows["train"][1:]] == re.findall(r"Train net output #0: loss = (\S+)", text)
+    assert [row.split(",")[4] for row in rows["test"][1:]] == re.findall(r"Test net output #1: loss = (\S+)", text)
+    assert [row.split(",")[0] for row in rows["train"][1:]] == ["0.0", "2.0", "4.0", "6.0"]
+    assert [row.split(",")[2] for row in rows["train"][1:]] == re.findall(r", lr = (\S+)", text)
+    assert train(tmp_path, f"--snapshot={tmp_path}/snap_iter_4.solverstate", f"--csv={tmp_path}/run") == 0
+    longer = (tmp_path / "run.train").read_text().splitlines()
+    assert longer[:5] == rows["train"]
+    assert [row.split(",")[0] for row in longer[5:]] == ["4.0", "6.0"]
+    capsys.readouterr()
+    assert train(tmp_path, f"--csv={tmp_path}/nowhere/run") == 2
+    assert "look at --csv" in capsys.readouterr().err
+
+
 def test_resuming_and_finetuning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train(tmp_path, "-threads", "1") == 0
     whole = (tmp_path / "snap_iter_8.caffemodel").read_bytes()

@@ -1,4 +1,6 @@
-"""Caffe's tools around databases: convert_imageset, compute_image_mean, convert_mnist_data."""
+"""Caffe's small programs: those that make databases (convert_imageset, compute_image_mean, convert_mnist_data,
+convert_cifar_data, convert_mnist_siamese_data), and those that bring files up to date (upgrade_net_proto_text, ...).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from undertow.caffe.data.datum import datum_from_pixels, encoded_datum, read_rec
 from undertow.caffe.data.imagelist import Line, read_image_list
 from undertow.caffe.data.mean import write_mean
 from undertow.caffe.data.pictures import encode_picture, read_file, read_picture, resize_picture
+from undertow.caffe.proto.api import read_binary, read_prototxt, write_binary, write_prototxt
 from undertow.caffe.proto.message import Message
+from undertow.caffe.proto.upgrade import upgrade_net, upgrade_solver
 from undertow.data.mnist import read_idx
 from undertow.errors import FormatError, ShapeError, UndertowWarning
 
@@ -170,6 +174,16 @@ def convert_mnist(
     Keys are the numbers with eight digits, as Caffe's convert_mnist_data makes them. Raises FormatError.
     """
     check_backend(backend)
+    pictures, numbers = _mnist(images, labels)
+    with new_database(database, backend) as put:
+        for number, (picture, label) in enumerate(zip(pictures, numbers, strict=True)):
+            put(b"%08d" % number, datum_from_pixels(picture[None], int(label)).to_bytes())
+            tick(number + 1, len(pictures))
+    return len(pictures)
+
+
+def _mnist(images: PathLike, labels: PathLike) -> tuple[Array, Array]:
+    """Pictures (n, rows, columns) and digits (n,). Raises FormatError where they are something else."""
     pictures, numbers = read_idx(images), read_idx(labels)
     if pictures.ndim != 3 or pictures.dtype != np.uint8:
         raise FormatError(
@@ -179,13 +193,86 @@ def convert_mnist(
         raise FormatError(f"labels are bytes with one axis, not {numbers.dtype} {numbers.shape}", file=labels)
     if len(pictures) != len(numbers):
         raise FormatError(f"{len(pictures)} pictures, but {len(numbers)} labels", file=labels)
-    with new_database(database, backend) as put:
-        for number, (picture, label) in enumerate(zip(pictures, numbers, strict=True)):
-            put(b"%08d" % number, datum_from_pixels(picture[None], int(label)).to_bytes())
-            tick(number + 1, len(pictures))
-    return len(pictures)
+    return pictures, numbers
 
 
 def channel_means(mean: Array) -> Sequence[float]:
     """The mean of each channel of a mean picture."""
     return [float(channel.mean(dtype=np.float64)) for channel in mean]
+
+
+_CIFAR = 1 + 3 * 32 * 32  # bytes of an item: its class, then red, green and blue
+
+
+def convert_cifar(folder: PathLike, output: PathLike, *, backend: str = "lmdb", tick: Tick = no_tick) -> list[int]:
+    """Put CIFAR-10's binary batches into cifar10_train_BACKEND and cifar10_test_BACKEND; the number of items of each.
+
+    Keys are the numbers with five digits, as Caffe's convert_cifar_data makes them. Raises FormatError.
+    """
+    check_backend(backend)
+    train = [f"data_batch_{number}.bin" for number in range(1, 6)]
+    counts = []
+    for name, files in (("train", train), ("test", ["test_batch.bin"])):
+        paths = [os.path.join(folder, file) for file in files]
+        with new_database(os.path.join(output, f"cifar10_{name}_{backend}"), backend) as put:
+            count = 0
+            for done, path in enumerate(paths):
+                for label, picture in _cifar_items(path):
+                    put(b"%05d" % count, datum_from_pixels(picture, label).to_bytes())
+                    count += 1
+                tick(done + 1, len(paths))
+        counts.append(count)
+    return counts
+
+
+def _cifar_items(path: str) -> Iterator[tuple[int, Array]]:
+    data = np.frombuffer(read_file(path), np.uint8)
+    if not data.size or data.size % _CIFAR:
+        raise FormatError(
+            f"{data.size} bytes are not a whole number of items of {_CIFAR}", file=path,
+            remedy="unpack cifar-10-binary.tar.gz, the binary version",
+        )  # fmt: skip
+    for row in data.reshape(-1, _CIFAR):
+        yield int(row[0]), row[1:].reshape(3, 32, 32)
+
+
+def convert_mnist_siamese(
+    images: PathLike, labels: PathLike, database: PathLike, *, backend: str = "leveldb", seed: int = 0,
+    tick: Tick = no_tick,
+) -> int:  # fmt: skip
+    """Put random pairs of MNIST's pictures into a new database, as two channels; label 1 where they are one digit.
+
+    As many pairs as pictures, under keys of eight digits, as Caffe's convert_mnist_siamese_data makes them; the pairs
+    follow from the seed. Raises FormatError.
+    """
+    check_backend(backend)
+    pictures, numbers = _mnist(images, labels)
+    pairs = np.random.default_rng(seed).integers(0, len(pictures), (len(pictures), 2))
+    with new_database(database, backend) as put:
+        for number, (first, second) in enumerate(pairs):
+            same = int(numbers[first] == numbers[second])
+            put(b"%08d" % number, datum_from_pixels(pictures[[first, second]], same).to_bytes())
+            tick(number + 1, len(pictures))
+    return len(pictures)
+
+
+def upgrade_net_file(source: PathLike, target: PathLike, *, binary: bool = False) -> list[str]:
+    """Write a net of any version of Caffe in today's form, as text or (binary) a caffemodel; what was done.
+
+    An empty list means that the net had this form already; it is written all the same. Raises FormatError.
+    """
+    net = read_binary(source, "NetParameter") if binary else read_prototxt(source, upgrade=False)
+    done = upgrade_net(net, file=source)
+    if binary:
+        write_binary(net, target)
+    else:
+        write_prototxt(net, target)
+    return done
+
+
+def upgrade_solver_file(source: PathLike, target: PathLike) -> list[str]:
+    """The same for the text of a solver."""
+    solver = read_prototxt(source, "SolverParameter")
+    done = upgrade_solver(solver, file=source)
+    write_prototxt(solver, target)
+    return done

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from undertow.cli.messages import say
@@ -48,7 +48,12 @@ def train(words: Words) -> int:
     from undertow.caffe.brew import signal_effects, train
 
     _needed(words, "solver", "the solver's prototxt")
-    with _running(words), _live_line() as line, recorded(words, line) as watch:
+    with (
+        _running(words),
+        ExitStack() as stack,
+        _live_line() as line,
+        recorded(words, _with_csv(words, line, stack)) as watch,
+    ):
         stopped_by = train(
             words["solver"],
             snapshot=words["snapshot"] or None,
@@ -112,6 +117,7 @@ BREW = (
             Flag("solver", "text", "the solver's prototxt", "FILE", ""),
             Flag("snapshot", "text", "a solverstate to go on from", "FILE", ""),
             _WEIGHTS,
+            Flag("csv", "text", "write NAME.train and NAME.test while it runs: columns as parse_log.py's", "NAME", ""),
             Flag("sigint_effect", "text", "what Ctrl-C does: stop, snapshot or none (stop)", "NAME", "stop",
                  choices=_EFFECTS),
             Flag("sighup_effect", "text", "what SIGHUP does (snapshot)", "NAME", "snapshot", choices=_EFFECTS),
@@ -131,6 +137,19 @@ BREW = (
     ),
     Command("caffe device_query", (), (_COMMON[0],), "say what there is to compute on", device_query),
 )  # fmt: skip
+
+
+def _with_csv(words: Words, watch: Callable[[Solver], object], stack: ExitStack) -> Callable[[Solver], object]:
+    """The watcher, and CSV files beside it where they are asked for."""
+    if not words["csv"]:
+        return watch
+    from undertow.caffe.csv_log import csv_log
+
+    def both(solver: Solver) -> None:
+        watch(solver)
+        stack.enter_context(csv_log(solver, words["csv"], append=bool(words["snapshot"])))
+
+    return both
 
 
 def _needed(words: Words, flag: str, what: str) -> None:
