@@ -61,16 +61,19 @@ ELSEWHERE: dict[str, dict[str, str]] = {
 
 def groups() -> dict[str, tuple[Command, ...]]:
     """Functions that have functions of their own."""
-    from undertow.cli import anchors, detector, video
+    from undertow.cli import anchors, classifier, detector, video
 
-    return {"detector": (*detector.COMMANDS, anchors.ANCHORS, video.DEMO)}
+    return {
+        "detector": (*detector.COMMANDS, anchors.ANCHORS, video.DEMO),
+        "classifier": classifier.COMMANDS,
+    }
 
 
 def singles() -> dict[str, Command]:
     """Functions that stand alone."""
-    from undertow.cli import detector, weights
+    from undertow.cli import classifier, detector, weights
 
-    commands = (detector.DETECT, *weights.TOOLS)
+    commands = (detector.DETECT, classifier.CLASSIFY, *weights.TOOLS)
     return {command.name.split()[-1]: command for command in commands}
 
 

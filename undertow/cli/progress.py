@@ -19,10 +19,10 @@ from undertow.darknet.learning.trainer import Iteration, Trainer, TrainingWatche
 
 
 @contextlib.contextmanager
-def training_watcher(plain: bool = False) -> Iterator[TrainingWatcher]:
-    """A live line where stdout is a terminal, else Darknet's lines."""
+def training_watcher(plain: bool = False, lines: type[PlainLines] | None = None) -> Iterator[TrainingWatcher]:
+    """A live line where stdout is a terminal, else Darknet's lines; `lines`: those of another kind of training."""
     if plain or not sys.stdout.isatty():
-        yield PlainLines()
+        yield (lines or PlainLines)()
         return
     line = LiveLine()
     try:
@@ -70,6 +70,38 @@ class PlainLines(TrainingWatcher):
         say(summary(result))
 
 
+class ClassifierLines(PlainLines):
+    """The lines of the C program's classifier training."""
+
+    def __init__(self) -> None:
+        self._pictures = 1
+
+    def started(self, trainer: Trainer) -> None:
+        given = trainer.net.options
+        self._pictures = len(trainer.pictures)
+        print(f"{trainer.output.name}\n1")
+        print(f"Learning Rate: {given.learning_rate:g}, Momentum: {given.momentum:g}, Decay: {given.decay:g}")
+        print(f"{self._pictures}\n{self._range(trainer.net.w, trainer)}", flush=True)
+        self._trainer = trainer
+
+    def resized(self, size: tuple[int, int]) -> None:
+        print(f"Resizing\n{size[0]}\n{self._range(size[0], self._trainer)}")
+
+    def iterated(self, iteration: Iteration) -> None:
+        print(
+            f"{iteration.number}, {iteration.images / self._pictures:.3f}: {iteration.loss:f}, "
+            f"{iteration.average:f} avg, {iteration.rate:f} rate, {iteration.seconds:f} seconds, "
+            f"{iteration.images} images",
+            flush=True,
+        )
+
+    @staticmethod
+    def _range(side: int, trainer: Trainer) -> str:
+        """Smallest and largest length of a picture's shorter side before it is cut to this side."""
+        given = trainer.net.options
+        return f"{int(given.min_ratio * side)} {int(given.max_ratio * side)}"
+
+
 class LiveLine(TrainingWatcher):
     """One line that is written anew: iteration, loss, rate, images/s, mAP so far, time left; notes stay above it.
 
@@ -80,7 +112,7 @@ class LiveLine(TrainingWatcher):
         self.console = console or Console()
         self._notes = notes
         self._speed = Speed()
-        self._map = ""
+        self._map, self._measure = "", "mAP"
         self._task: TaskID | None = None
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
@@ -100,8 +132,9 @@ class LiveLine(TrainingWatcher):
             completed=trainer.iteration,
             numbers="first iteration (kernels are made ready)",
         )
+        self._measure = trainer.measure
         if trainer.progress.last_map is not None:
-            self._map = percent(trainer.progress.last_map)
+            self._map = percent(trainer.progress.last_map, self._measure)
         self._progress.start()
 
     def note(self, text: str) -> None:
@@ -118,7 +151,7 @@ class LiveLine(TrainingWatcher):
         self._progress.update(self._task, completed=iteration.number, numbers="  ".join(filter(None, parts)))
 
     def validated(self, number: int, evaluation: Evaluation, best: bool) -> None:
-        self._map = percent(evaluation.mean_average_precision)
+        self._map = percent(evaluation.mean_average_precision, self._measure)
         mark = ", the best so far" if best else ""
         self._print(f"iteration {number}: {self._map}{mark}")
 
@@ -174,15 +207,15 @@ class Counting:
 def summary(result: TrainResult) -> str:
     """How a training ended, in one sentence."""
     average = "" if result.average is None else f", average loss {result.average:.4g}"
-    best = "" if result.best_map is None else f", best {percent(result.best_map)}"
+    best = "" if result.best_map is None else f", best {percent(result.best_map, result.measure)}"
     skipped = f"; {result.skipped} pictures could not be read and were skipped" if result.skipped else ""
     verb = "stopped" if result.stopped else "done"
     return f"{verb} after iteration {result.iteration}{average}{best}: {result.weights}{skipped}"
 
 
-def percent(value: float) -> str:
-    """mAP as people write it."""
-    return "mAP unknown" if math.isnan(value) else f"mAP {100 * value:.1f}%"
+def percent(value: float, measure: str = "mAP") -> str:
+    """mAP, or an accuracy, as people write it."""
+    return f"{measure} unknown" if math.isnan(value) else f"{measure} {100 * value:.1f}%"
 
 
 class ShortLines(TrainingWatcher):

@@ -21,7 +21,7 @@ from undertow.darknet.files.shapes import check_memory
 from undertow.darknet.layers.layers_heads import BoxHead
 from undertow.darknet.layers.layers_loss import HeadLayer
 from undertow.darknet.learning.dataset import TrainingSet
-from undertow.darknet.learning.recovery import load_beginning
+from undertow.darknet.learning.recovery import Beginning, load_beginning
 from undertow.darknet.learning.trainer import (
     Output,
     Trainer,
@@ -87,13 +87,34 @@ def training(
     """
     options, watcher = options or TrainOptions(), watcher or TrainingWatcher()
     source = read_data(data, strict)
+    net, begun = network_to_train(cfg, weights, options, dialect, watcher, strict)
+    head = detection_head(net)
+    net.names = class_names(source, head, required=False)
+    pictures = _training_set(source, net, head, options, strict)
+    validator = _validator(source, net, options) if options.validate else None
+    for note in (*source.notes, *_findings(pictures)):
+        watcher.note(note)
+    trainer = Trainer(net, pictures, _output(source, cfg), options, validator=validator, watcher=watcher)
+    if begun is not None:
+        trainer.begin_with(begun)
+    return trainer
+
+
+def network_to_train(
+    cfg: PathLike,
+    weights: PathLike | None,
+    options: TrainOptions,
+    dialect: Dialect | None,
+    watcher: TrainingWatcher,
+    strict: bool,
+) -> tuple[Network, Beginning | None]:
+    """The network of a cfg that has something left to learn, and what its weights were; errors as for `training`."""
     if dialect is None:
         # By the cfg alone: the weights may be another network's first layers, to begin with.
         dialect, why = choose_dialect(read_cfg(cfg, strict))
         watcher.note(f"dialect {dialect.name}: {why}")
     net = load(cfg, dialect=dialect, seed=options.seed, strict=strict)
     check_trainable(net.config, dialect)
-    head = detection_head(net)
     begun = None
     if weights is not None:
         begun = load_beginning(weights, net, strict)
@@ -105,15 +126,7 @@ def training(
         net.seen = 0
     check_length(net)
     check_memory(net.shapes, training=True)
-    net.names = class_names(source, head, required=False)
-    pictures = _training_set(source, net, head, options, strict)
-    validator = _validator(source, net, options) if options.validate else None
-    for note in (*source.notes, *_findings(pictures)):
-        watcher.note(note)
-    trainer = Trainer(net, pictures, _output(source, cfg), options, validator=validator, watcher=watcher)
-    if begun is not None:
-        trainer.begin_with(begun)
-    return trainer
+    return net, begun
 
 
 def train(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from undertow.darknet.learning.trainer import Trainer, TrainingWatcher, TrainResult
-from undertow.darknet.learning.trainlog import Row, TrainLog
+from undertow.darknet.learning.trainlog import MAP, Measure, Row, TrainLog
 from undertow.errors import MissingPackage, UndertowWarning
 from undertow.files import atomic_write
 
@@ -44,7 +44,7 @@ class Chart(TrainingWatcher):
     def draw(self) -> None:
         """Write the picture now."""
         try:
-            draw_chart(self.path, self._log.losses, self._log.validations, self._last, self.title)
+            draw_chart(self.path, self._log.losses, self._log.validations, self._last, self.title, self._log.measure)
         except OSError as problem:
             if not self._told:
                 self._told = True
@@ -67,10 +67,11 @@ def draw_chart(
     validations: Sequence[Row],
     last_iteration: int,
     title: str = "",
+    measure: Measure = MAP,
 ) -> None:
     """Write a picture (1200 x 750 pixels) of loss, its running average, and mAP where there are validations.
 
-    losses, validations: rows of `TrainLog`. Raises MissingPackage without matplotlib.
+    losses, validations: rows of `TrainLog`. measure: what validations gave. Raises MissingPackage without matplotlib.
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -87,10 +88,10 @@ def draw_chart(
     axes.set_axisbelow(True)
     handles, labels = axes.get_legend_handles_labels()
     if validations:
-        handles_right, labels_right = _draw_validations(axes.twinx(), validations)
+        handles_right, labels_right = _draw_validations(axes.twinx(), validations, measure)
         handles, labels = handles + handles_right, labels + labels_right
     axes.legend(handles, labels, loc="center right")
-    axes.set_title(_heading(title, losses, validations), loc="left")
+    axes.set_title(_heading(title, losses, validations, measure), loc="left")
     picture = io.BytesIO()
     figure.savefig(picture, format="png", metadata={"Software": None})
     with atomic_write(path) as stream:
@@ -112,12 +113,12 @@ def _ceiling(average: np.ndarray) -> float:
     return float(max(settled.max() * 1.15, average.min() * 2, 1e-6))
 
 
-def _draw_validations(axes: Any, validations: Sequence[Row]) -> tuple[list[Any], list[str]]:
+def _draw_validations(axes: Any, validations: Sequence[Row], measure: Measure) -> tuple[list[Any], list[str]]:
     iterations = [row["iteration"] for row in validations]
-    percent = [100 * row["map"] for row in validations]
-    axes.plot(iterations, percent, color=MAP_COLOR, linewidth=1.8, marker="o", markersize=5, label="mAP@0.5 (%)")
+    percent = [100 * row[measure.name] for row in validations]
+    axes.plot(iterations, percent, color=MAP_COLOR, linewidth=1.8, marker="o", markersize=5, label=measure.title)
     axes.set_ylim(0, 105)
-    axes.set_ylabel("mAP@0.5 (%)", color=MAP_COLOR)
+    axes.set_ylabel(measure.title, color=MAP_COLOR)
     for x, y in zip(iterations, percent, strict=True):
         place = "right" if x == iterations[-1] else "center"  # the last one stands at the edge
         axes.annotate(f"{y:.0f}", (x, y), textcoords="offset points", xytext=(0, -16), ha=place, color=MAP_COLOR)
@@ -125,9 +126,10 @@ def _draw_validations(axes: Any, validations: Sequence[Row]) -> tuple[list[Any],
     return handles, labels
 
 
-def _heading(title: str, losses: Sequence[Row], validations: Sequence[Row]) -> str:
+def _heading(title: str, losses: Sequence[Row], validations: Sequence[Row], measure: Measure) -> str:
     last = losses[-1]
     parts = [f"iteration {int(last['iteration'])}", f"average loss {last['average_loss']:.3f}"]
     if validations:
-        parts.append(f"mAP {100 * validations[-1]['map']:.1f} %, best {100 * max(r['map'] for r in validations):.1f} %")
+        shares = [row[measure.name] for row in validations]
+        parts.append(f"{measure.short} {100 * shares[-1]:.1f} %, best {100 * max(shares):.1f} %")
     return ", ".join([title, *parts] if title else parts)

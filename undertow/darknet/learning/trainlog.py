@@ -7,9 +7,10 @@ import math
 import os
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from undertow.darknet.detection.evaluate import Evaluation
 from undertow.darknet.files.textfiles import read_text
 from undertow.darknet.learning.trainer import Iteration, Trainer, TrainingWatcher
 from undertow.errors import UndertowWarning
@@ -18,6 +19,23 @@ from undertow.files import atomic_write
 Row = dict[str, float]
 LOSS_COLUMNS = ("iteration", "loss", "average_loss", "rate", "seconds", "waited", "images", "width", "height")
 MAP_COLUMNS = ("iteration", "map", "precision", "recall", "f1", "average_iou")
+ACCURACY_COLUMNS = ("iteration", "accuracy", "top1", "k", "pictures")
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What validations give. name: the end of the log's name, and the first column after the iteration. title: of the
+    axis in charts. short: before a number.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    title: str
+    short: str
+
+
+MAP = Measure("map", MAP_COLUMNS, "mAP@0.5 (%)", "mAP")
+ACCURACY = Measure("accuracy", ACCURACY_COLUMNS, "accuracy (%)", "accuracy")
 
 
 class TrainLog(TrainingWatcher):
@@ -28,6 +46,8 @@ class TrainLog(TrainingWatcher):
     once as a warning, and training goes on.
     """
 
+    measure = MAP
+
     def __init__(self, names: Sequence[str] = ()) -> None:
         self.losses: list[Row] = []
         self.validations: list[Row] = []
@@ -37,9 +57,9 @@ class TrainLog(TrainingWatcher):
 
     def started(self, trainer: Trainer) -> None:
         folder, name = trainer.output.folder, trainer.output.name
-        self._files = folder / f"{name}_log.csv", folder / f"{name}_map.csv"
+        self._files = folder / f"{name}_log.csv", folder / f"{name}_{self.measure.name}.csv"
         self.losses = _continued(self._files[0], LOSS_COLUMNS, trainer.iteration)
-        self.validations = _continued(self._files[1], (*MAP_COLUMNS, *self._class_columns), trainer.iteration)
+        self.validations = _continued(self._files[1], (*self.measure.columns, *self._class_columns), trainer.iteration)
 
     def iterated(self, iteration: Iteration) -> None:
         values = (
@@ -48,7 +68,7 @@ class TrainLog(TrainingWatcher):
         )  # fmt: skip
         self._add(0, self.losses, dict(zip(LOSS_COLUMNS, values, strict=True)))
 
-    def validated(self, number: int, evaluation: Evaluation, best: bool) -> None:
+    def validated(self, number: int, evaluation: Any, best: bool) -> None:
         total = evaluation.counts
         values = (
             number, evaluation.mean_average_precision, total.precision, total.recall, total.f1, total.average_iou
@@ -69,6 +89,16 @@ class TrainLog(TrainingWatcher):
                 self._told = True
                 reason = f"{self._files[which]}: cannot be written ({problem.strerror or problem}); training goes on"
                 warnings.warn(UndertowWarning(reason), stacklevel=2)
+
+
+class AccuracyLog(TrainLog):
+    """As `TrainLog`, for classifiers: NAME_accuracy.csv with the accuracies of k guesses and of the first, 0..1."""
+
+    measure = ACCURACY
+
+    def validated(self, number: int, evaluation: Any, best: bool) -> None:
+        values = number, evaluation.topk, evaluation.top1, evaluation.k, evaluation.pictures
+        self._add(1, self.validations, dict(zip(ACCURACY_COLUMNS, values, strict=True)))
 
 
 def _continued(path: Path, columns: Sequence[str], iteration: int) -> list[Row]:
