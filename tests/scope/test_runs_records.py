@@ -170,7 +170,7 @@ def test_a_disk_that_is_full_stops_no_training(tmp_path: Path) -> None:
 
 def test_how_often() -> None:
     assert [usual_every(n) for n in (0, 600, 4000, 4001, 8000, 20000, 30000, 500200)] == [
-        10, 10, 10, 10, 20, 50, 100, 2000,
+        20, 20, 20, 20, 20, 50, 100, 2000,
     ]  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from undertow.inspect.batches import Batch
 from undertow.inspect.trace_nets import trace_network
 from undertow.scope.runs.caffe import SolverRecorder
 from undertow.scope.runs.darknet import RunRecorder
+from undertow.scope.runs.probe import SAMPLES
 from undertow.scope.runs.reader import read_history
 from undertow.scope.runs.records import FIELDS, FILE
 
@@ -88,7 +89,7 @@ class Keeping(RunRecorder):
         for layer, kept in zip(net.layers, buffers, strict=True):
             for name, array in kept.items():
                 assert np.array_equal(layer.buffers[name], array)
-        self.again = trace_network(net, Batch(net.input[:4], net.truth[:4], ""))
+        self.again = trace_network(net, Batch(net.input[:SAMPLES], net.truth[:SAMPLES], ""))
         for layer, kept in zip(net.layers, buffers, strict=True):
             for name, array in kept.items():
                 layer.buffers[name][...] = array

@@ -10,8 +10,8 @@ from undertow.inspect.trace import LayerTrace
 from undertow.inspect.watch import norm_of
 from undertow.scope.runs.records import LayerNumbers
 
-# Unless told otherwise, the layers are looked at so many times in a run, and not more often than every tenth iteration.
-LOOKS, LEAST_EVERY = 400, 10
+# Unless told otherwise, the layers are looked at so many times in a run, but not more often than every 20 iterations.
+LOOKS, LEAST_EVERY = 400, 20
 
 
 def usual_every(iterations: int) -> int:
