@@ -27,12 +27,10 @@ html_copy_source = False
 html_show_sourcelink = False
 html_show_sphinx = False
 html_theme_options = {"navigation_with_keys": True}
-pygments_style, pygments_dark_style = "tango", "github-dark"
+pygments_style, pygments_dark_style = "friendly", "github-dark"
 # Slugs as GitHub makes them, so that links with anchors work here and there.
 myst_heading_anchors = 4
 myst_links_external_new_tab = False
-# One page may have several h1 (the fork's deviations); a table of contents shows them all.
-suppress_warnings = ["myst.header"]
 
 _SECTION = re.compile(r"^## (?P<caption>.+)\n(?P<body>(?:(?!^## ).*\n?)*)", re.MULTILINE)
 _LINK = re.compile(r"^- \[(?P<title>[^]]+)\]\((?P<page>[\w/-]+)\.md\)", re.MULTILINE)

@@ -219,6 +219,7 @@ def _annotation(annotation: Any) -> str:
     return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
 
 
+_NEXT_FIELD = re.compile(r"(?<=\. )(?=[a-z_]\w*(?:, [a-z_]\w*)*: )")
 _FIELD = re.compile(r"(?P<names>[*\w]+(?:, [*\w]+)*): (?P<rest>.*)")
 
 
@@ -231,7 +232,7 @@ def _prose(text: str, parameters: tuple[str, ...]) -> list[str]:
             lines += ["```text", *(row[4:] if row.startswith("    ") else row for row in rows), "```", ""]
             continue
         begun = False
-        for row in rows:
+        for row in [part for whole in rows for part in _NEXT_FIELD.split(whole)]:
             field = _FIELD.fullmatch(row)
             if field:
                 if not begun and lines and lines[-1]:

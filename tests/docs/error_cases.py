@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
@@ -258,6 +260,21 @@ def _planned() -> object:
     return kept[0].data
 
 
+def _missing_package() -> object:
+    from undertow.data.small import digits
+
+    with mock.patch.dict(sys.modules, {"sklearn.datasets": None}):
+        return digits()
+
+
+def _broken_database() -> None:
+    from undertow.caffe.data import open_database
+
+    Path("my_lmdb").mkdir()
+    Path("my_lmdb/data.mdb").write_bytes(b"not a database" * 600)
+    open_database("my_lmdb", "lmdb")
+
+
 GROUPS: dict[str, list[Case]] = {
     "A cfg does not load": [
         Case(
@@ -394,6 +411,7 @@ GROUPS: dict[str, list[Case]] = {
             _solver('lr_policy: "step"\nmax_iter: 10'),
             "Each policy has fields of its own.",
         ),
+        Case("a database that is none", _broken_database, "Make it anew with `undertow caffe convert_imageset`."),
     ],
     "Your own code": [
         Case(
@@ -430,6 +448,13 @@ GROUPS: dict[str, list[Case]] = {
             "The operation named is the first; look at what it was given.",
         ),
         Case("an inner value of a planned step", _planned, "See [plans](plans.md)."),
+    ],
+    "Packages": [
+        Case(
+            "a package that only some parts need",
+            _missing_package,
+            "The base installation is small on purpose; each extra names what it brings.",
+        ),
     ],
     "The command line": [
         Case(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 
+from tests.docs.field_meanings import meaning
 from undertow.caffe.proto.schema import Field, MessageType, get_schema
 from undertow.caffe.table import LAYER_TYPES
 
@@ -64,7 +65,7 @@ def _message(message: MessageType, types: list[str]) -> list[str]:
         lines += [f"- **{name}**: {_escaped(about)}"]
     if types:
         lines.append("")
-    lines += ["| no. | field | value | default | from |", "|---:|---|---|---|---|"]
+    lines += ["| no. | field | value | default | from | meaning |", "|---:|---|---|---|---|---|"]
     lines += [_row(field) for field in message.fields]
     return [*lines, ""]
 
@@ -75,7 +76,8 @@ def _row(field: Field) -> str:
     star = "*" if field.repeated else ""
     name = f"`{field.name}`{star}" + (f" ({', '.join(notes)})" if notes else "")
     source = "Caffe" if field.source == "caffe" else f"fork {field.source}"
-    return f"| {field.number} | {name} | {_kind(field)} | {_default(field)} | {source} |"
+    cells = [str(field.number), name, _kind(field), _default(field), source, meaning(field.owner.name, field.name)]
+    return f"| {' | '.join(cells)} |"
 
 
 def _kind(field: Field) -> str:

@@ -71,7 +71,7 @@ def _slug(name: str) -> str:
 def _section(kind: SectionType, without: tuple[str, ...] = ()) -> list[str]:
     lines = [f"## [{kind.name}]", ""]
     also = f" Also written {', '.join(f'`[{name}]`' for name in kind.aliases)}." if kind.aliases else ""
-    source = "AlexeyAB's fork." if kind.fork else "2018."
+    source = "Of AlexeyAB's fork." if kind.fork else "Of the 2018 program."
     lines += [f"{_about(kind.options)}{source}{also}", ""]
     fields = {key: field for key, field in option_fields(kind.options).items() if key not in without}
     lines += _table(kind.name, fields, kind.fork) if fields else ["No keys of its own.", ""]

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs import api, key_meanings
+from tests.docs import api, field_meanings, key_meanings
 from tests.docs.links import ROOT, broken, slugs
+from undertow.caffe.proto import get_schema
 from undertow.darknet.files.datafile import DataOptions
 from undertow.darknet.files.option_fields import option_fields
 from undertow.darknet.files.options import SECTIONS
@@ -57,6 +58,12 @@ def test_a_made_page_is_that_of_the_code(name: str) -> None:
     assert page == importlib.import_module(f"tests.docs.{name}").page(), "write it again: make pages"
 
 
+def test_every_kind_of_error_is_shown() -> None:
+    shown = (DOCS / "errors.md").read_text(encoding="utf-8")
+    for kind in ("FormatError", "ShapeError", "GraphError", "MissingPackage", "NonFiniteError", "UndertowWarning"):
+        assert f"\n{kind}: " in shown
+
+
 def test_every_public_name_is_documented() -> None:
     assert not api.missing(), "public names without a docstring: say what it gives, shapes, ranges, errors"
 
@@ -75,6 +82,8 @@ def test_meanings_are_of_keys_that_exist() -> None:
     keys |= {f"data.{key}" for key in option_fields(DataOptions)}
     known = keys | {key.partition(".")[2] for key in keys}
     assert set(key_meanings.MEANINGS) <= known
+    fields = {f"{message.name}.{field.name}" for message in get_schema().messages.values() for field in message.fields}
+    assert set(field_meanings.MEANINGS) <= fields | {field.partition(".")[2] for field in fields}
 
 
 def test_the_site_builds_without_warnings_and_asks_for_nothing_outside(tmp_path: Path) -> None:
