@@ -16,6 +16,7 @@ from undertow.darknet.files.imagelist import read_image_list
 from undertow.darknet.files.labels import LabelReader, read_labels
 from undertow.darknet.layers.layers_loss import HeadLayer
 from undertow.darknet.network import Network
+from undertow.data.resize import letterbox_size
 from undertow.errors import FormatError, ShapeError
 
 Array = np.ndarray[Any, Any]
@@ -29,11 +30,15 @@ _BOXES = 3
 
 @dataclass(frozen=True)
 class Batch:
-    """images: (batch, ...) as the network takes them; truth: (batch, values) or None. about: where it comes from."""
+    """images: (batch, ...) as the network takes them; truth: (batch, values) or None. about: where it comes from.
+
+    picture_size: (width, height) of a single picture before it was fitted in; None for other batches.
+    """
 
     images: Array
     truth: Array | None
     about: str
+    picture_size: tuple[int, int] | None = None
 
 
 def darknet_batch(
@@ -55,7 +60,7 @@ def darknet_batch(
         batch = _picture_batch(net, data)
     else:
         batch = _listed_batch(net, data, count)
-    given = batch.truth if truth is None else _read_truth(net, truth)
+    given = batch.truth if truth is None else _read_truth(net, truth, batch.picture_size)
     about = batch.about
     if given is None:
         given = _random_truth(net, len(batch.images), np.random.default_rng(seed))
@@ -88,8 +93,9 @@ def _random_truth(net: Network, count: int, rng: np.random.Generator) -> Array:
 def _picture_batch(net: Network, path: PathLike) -> Batch:
     from undertow.darknet.detection.detector import as_picture, fit_picture
 
-    image = np.asarray(fit_picture(net, as_picture(path, net.c)), np.float32)
-    return Batch(image[None], None, os.fspath(path))
+    picture = as_picture(path, net.c)
+    image = np.asarray(fit_picture(net, picture), np.float32)
+    return Batch(image[None], None, os.fspath(path), (picture.shape[2], picture.shape[1]))
 
 
 def _listed_batch(net: Network, path: PathLike, count: int) -> Batch:
@@ -115,7 +121,8 @@ def _listed_batch(net: Network, path: PathLike, count: int) -> Batch:
     return Batch(images, np.stack([sample.truth for sample in samples]), f"{os.fspath(path)}: {names}")
 
 
-def _read_truth(net: Network, path: PathLike) -> Array:
+def _read_truth(net: Network, path: PathLike, picture_size: tuple[int, int] | None) -> Array:
+    """picture_size: of the picture that a label file describes; grey bars move and shrink its boxes."""
     suffix = Path(path).suffix.lower()
     if suffix in (".npy", ".npz"):
         arrays = read_arrays(path)
@@ -124,6 +131,10 @@ def _read_truth(net: Network, path: PathLike) -> Array:
     if head is None:
         raise FormatError("labels of boxes are for detectors", file=path, remedy="give the truth as an .npy or .npz")
     rows = read_labels(os.fspath(path), head.classes, size=(net.w, net.h)).boxes[: net.truths // 5]
+    if picture_size is not None and net.letterbox:
+        size = np.array([net.w, net.h])
+        share = np.array(letterbox_size(*picture_size, net.w, net.h)) / size
+        rows = np.concatenate([rows[:, :2] * share + (1 - share) / 2, rows[:, 2:4] * share, rows[:, 4:]], axis=1)
     truth = np.zeros((1, net.truths), np.float32)
     truth[0, : rows.size] = rows.reshape(-1)
     return truth

@@ -15,9 +15,9 @@ from undertow.inspect.record import Array
 THUMBNAILS = 16
 SIDE = 64
 # Larger maps are stored as JPEG, in whole blocks of 8 pixels so that no map bleeds into its neighbour.
-_EXACT_SIDE = 32
+_EXACT_SIDE = 16
 _BLOCK = 8
-_QUALITY = 80
+_QUALITY = 60
 
 
 @dataclass(frozen=True)

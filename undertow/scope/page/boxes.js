@@ -5,11 +5,14 @@ import { coloured, levelsOf } from "scope/maps";
 import { numberText } from "scope/numbers";
 import { card } from "scope/panel";
 
-const SIDE = 1000;
-const remembered = { chosen: 0, found: true, pull: false };
+// Units of the picture: about as many as pixels on the screen, so that letters keep their size.
+const SIDE = 560;
+const FEW = 12;
+const remembered = { chosen: 0, found: null, pull: false };
 
 export function boxesTab(place, network, store) {
   const { heads } = network.runs[store.values.run];
+  remembered.found ??= heads.found.length <= FEW; // more of them hide the picture until they are asked for
   const list = heads.heads.flatMap((head) => head.responsible.map((one) => ({ head, ...one })));
   const stage = h("div", { class: "boxes-stage" });
   const side = h("div", { class: "stack" });
@@ -29,12 +32,12 @@ export function boxesTab(place, network, store) {
 function picture(network, heads, chosen, state) {
   const label = chosen ? `The picture with ${heads.truths.length} true boxes; layer ${chosen.head.layer} answers with cell ${chosen.row}, ${chosen.column}` : "The picture";
   const svg = s("svg", { viewBox: `0 0 ${SIDE} ${SIDE}`, class: "boxes-picture", role: "img", "aria-label": label },
-    s("defs", {}, s("marker", { id: "pull-head", viewBox: "0 0 10 10", refX: 8, refY: 5, markerWidth: 26, markerHeight: 26, markerUnits: "userSpaceOnUse", orient: "auto" }, s("path", { d: "M0,0L10,5L0,10z", class: "pull-head" }))),
+    s("defs", {}, s("marker", { id: "pull-head", viewBox: "0 0 10 10", refX: 8, refY: 5, markerWidth: 15, markerHeight: 15, markerUnits: "userSpaceOnUse", orient: "auto" }, s("path", { d: "M0,0L10,5L0,10z", class: "pull-head" }))),
     network.picture ? s("image", { href: network.picture, width: SIDE, height: SIDE, preserveAspectRatio: "none" }) : s("rect", { width: SIDE, height: SIDE, class: "no-picture" }));
   if (remembered.pull && chosen) overlay(svg, chosen.head, state);
   if (remembered.found) for (const [x, y, w, ht, name, sure] of heads.found) svg.append(rect([x, y, w, ht], "found"), text(x - w / 2, y + ht / 2, `${network.className(name)} ${Math.round(100 * sure)}%`, "found-text"));
   if (chosen) svg.append(...answer(chosen));
-  heads.truths.forEach(([x, y, w, ht, name], i) => svg.append(rect([x, y, w, ht], `truth${chosen?.truth === i ? " chosen" : ""}`), text(x - w / 2, y - ht / 2 - 0.008, network.className(name), "truth-text")));
+  heads.truths.forEach(([x, y, w, ht, name], i) => svg.append(rect([x, y, w, ht], `truth${chosen?.truth === i ? " chosen" : ""}`), text(x - w / 2, y - ht / 2 - 0.012, network.className(name), "truth-text")));
   return svg;
 }
 

@@ -11,6 +11,9 @@ export const SERIES = [
   { stroke: "--series-4", dash: [10, 3, 2, 3] },
 ];
 
+// Distances of marks on an axis that counts something.
+const WHOLE = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000];
+
 const open = new Set();
 
 /** A line chart in `place`, as wide as it is. names: of the lines. columns: [x, y1, y2, ...]; null leaves a gap.
@@ -43,14 +46,18 @@ function chart(place, options, columns) {
     label, labelSize: label ? 16 : 0, labelGap: 2, labelFont: "12px system-ui", font: "12px system-ui",
     stroke: () => colour("--ink-soft"), gap: 3,
     grid: { stroke: () => colour("--grid"), width: 1 }, ticks: { stroke: () => colour("--grid"), size: 4 },
+    ...(extra.filter && { grid: { stroke: () => colour("--grid"), width: 1, filter: extra.filter } }),
     values: (_, values) => values.map((value) => (value === null ? "" : numberText(value))), ...extra,
   });
   const settings = {
     width: Math.max(place.clientWidth, 120), height: options.height ?? 160,
-    legend: { show: options.legend !== false },
+    legend: { show: options.legend !== false, markers: { dash: (_, line) => ["solid", "dashed", "dotted", "double"][(line - 1) % 4] } },
     cursor: { drag: { x: false, y: false }, points: { size: 6 } },
     scales: options.scales,
-    axes: [axis(options.x, { size: options.xSize ?? 26, ...(options.xText && { values: (_, values) => values.map(options.xText) }) }), axis(options.y, { size: options.ySize ?? 52, ...(options.yText && { values: (_, values) => values.map(options.yText) }) })],
+    axes: [
+      axis(options.whole ? "" : options.x, { size: options.xSize ?? 26, ...texts(options.xText), ...(options.whole && { incrs: WHOLE }) }),
+      axis(options.y, { size: options.ySize ?? 52, ...texts(options.yText), ...(options.log && { filter: decades }) }),
+    ],
     series: [{ label: options.x ?? "", value: (_, value) => numberText(value) }, ...options.series],
     hooks: options.hooks ?? {},
   };
@@ -66,6 +73,18 @@ function chart(place, options, columns) {
     update: (fresh) => plot.setData(fresh),
     destroy: () => { watch.disconnect(); open.delete(plot); plot.destroy(); },
   };
+}
+
+function texts(text) {
+  return text ? { values: (_, values) => values.map((value) => (value === null ? "" : text(value))) } : {};
+}
+
+/** Of the marks of a logarithmic axis the powers of ten, at most five of them. */
+function decades(_, marks) {
+  const powers = marks.filter((mark) => Math.abs(Math.log10(mark) - Math.round(Math.log10(mark))) < 1e-9);
+  const every = Math.ceil(powers.length / 5);
+  const kept = new Set(powers.filter((_mark, i) => i % every === 0));
+  return marks.map((mark) => (kept.has(mark) ? mark : null));
 }
 
 onTheme(() => { for (const plot of open) plot.redraw(false); });

@@ -5,7 +5,7 @@ import { normText, pathThrough, place, scaleOf, WIDTH } from "scope/layout";
 import { Minimap } from "scope/minimap";
 import { shapesText } from "scope/numbers";
 
-const [SMALLEST, LARGEST] = [0.12, 2.5];
+const [SMALLEST, LARGEST, LEGIBLE] = [0.12, 2.5, 0.75];
 
 export class GraphView {
   constructor(network, store) {
@@ -67,20 +67,20 @@ export class GraphView {
     const first = this.network.layer(node.layers[0]);
     const fold = node.fold === null ? null : this.network.folds[node.fold];
     const [x, y] = [node.x - node.width / 2, node.y - node.height / 2];
-    const name = fold ? `×${fold.times}  ${fold.kinds.join(", ")}` : title(first);
+    const name = fold ? `×${fold.times}` : title(first);
     const last = this.network.layer(node.layers[node.layers.length - 1]);
-    const size = fold ? `layers ${first.name} to ${last.name}` : shapesText(first.outputs.map((o) => (o.length > 1 ? o.slice(1) : o)));
+    const size = fold ? shortened(fold.kinds.join(", "), 32) : shapesText(first.outputs.map((o) => (o.length > 1 ? o.slice(1) : o)));
     const marks = {
-      norm: s("text", { x: node.width - 10, y: 19, class: "node-norm" }),
+      norm: s("text", { x: node.width - 10, y: fold ? 19 : 36, class: "node-norm" }),
       bar: s("rect", { x: 0, y: node.height - 4, width: 0, height: 4, class: "node-bar" }),
-      size: s("text", { x: 10, y: 35, class: "node-size" }, size),
+      size: s("text", { x: 10, y: 36, class: "node-size" }, size),
     };
     const group = s("g", { class: `node${fold ? " folded" : ""}`, role: "button", tabindex: "-1", "data-layers": node.layers.join(" "), transform: `translate(${x},${y})`, onclick: () => this.choose(node), ondblclick: () => fold && this.toggle(node.fold) },
       fold && s("rect", { class: "stack", x: 6, y: 6, width: node.width, height: node.height, rx: 6 }),
       fold && s("rect", { class: "stack", x: 3, y: 3, width: node.width, height: node.height, rx: 6 }),
       s("rect", { class: "box", width: node.width, height: node.height, rx: 6 }),
-      s("text", { x: 10, y: 19, class: "node-name" }, shortened(name, fold ? 28 : 24)), marks.size, marks.norm, marks.bar,
-      fold && this.foldButton(node.fold, node.width - 18, node.height - 16, "+", `Unfold ${fold.times} blocks of ${fold.size} layers`));
+      s("text", { x: 10, y: 19, class: "node-name" }, shortened(name, 28), fold && s("tspan", { class: "node-size", dx: 8 }, `${first.name} to ${last.name}`)), marks.size, marks.norm, marks.bar,
+      fold && this.foldButton(node.fold, node.width + 22, node.height / 2, "+", `Unfold ${fold.times} blocks of ${fold.size} layers`));
     this.marks.nodes.set(node.id, { group, node, ...marks });
     return group;
   }
@@ -234,12 +234,28 @@ export class GraphView {
   }
 
   fit() {
-    const zoom = Math.max(Math.min(this.svg.clientWidth / this.plan.width, this.svg.clientHeight / this.plan.height, 1), SMALLEST);
-    this.look({ zoom, x: (this.svg.clientWidth - this.plan.width * zoom) / 2, y: Math.max((this.svg.clientHeight - this.plan.height * zoom) / 2, 0) });
+    this.view.zoom = Math.max(Math.min((this.svg.clientWidth) / this.plan.width, this.svg.clientHeight / this.plan.height, 1), SMALLEST);
+    this.centre(0, 0);
   }
 
+  /** Moves to a point of the network, but not beyond its ends: empty space tells nothing. */
   centre(x, y) {
-    this.look({ ...this.view, x: this.svg.clientWidth / 2 - x * this.view.zoom, y: this.svg.clientHeight / 2 - y * this.view.zoom });
+    const { zoom } = this.view;
+    const within = (wanted, room, length) => (length <= room ? (room - length) / 2 : Math.min(Math.max(wanted, room - length), 0));
+    const [room, tall] = [this.svg.clientWidth, this.svg.clientHeight];
+    this.look({
+      zoom,
+      x: within(room / 2 - x * zoom, room, this.plan.width * zoom),
+      y: within(tall / 2 - y * zoom, tall, this.plan.height * zoom),
+    });
+  }
+
+  /** The first view: all of a small network, else the layer where the way back begins. */
+  begin(index) {
+    const whole = Math.min((this.svg.clientWidth) / this.plan.width, this.svg.clientHeight / this.plan.height, 1);
+    const node = this.plan.nodes.get(this.plan.idOf(index));
+    this.view.zoom = whole > LEGIBLE ? whole : 1;
+    this.centre(node.x, node.y);
   }
 
   /** Moves the view so that a layer stands in the middle, unless it is well inside already. */

@@ -13,11 +13,11 @@ export function mapsTab(place, network, store) {
   const layer = network.layer(selected);
   const numbers = network.numbers(run, selected);
   if (numbers.values.output) return vectors(place, network, numbers);
-  if (!numbers.maps.output) {
+  if (!network.maps(run, selected).output) {
     place.append(h("p", { class: "soft" }, "The output of this layer is no image, and has too many values to show one by one; see Numbers."));
     return null;
   }
-  return new Maps(place, network, layer, run, numbers).leave;
+  return new Maps(place, network, layer, run).leave;
 }
 
 /** Outputs without maps: a bar for each value. */
@@ -40,11 +40,11 @@ function vectors(place, network, numbers) {
 }
 
 class Maps {
-  constructor(place, network, layer, run, numbers) {
+  constructor(place, network, layer, run) {
     Object.assign(this, { network, layer, run, over: remembered.over });
     this.count = layer.outputs[0][1];
     this.channels = layer.channels;
-    this.sheets = { output: numbers.maps.output, gradient: numbers.maps.gradient };
+    this.sheets = network.maps(run, layer.index);
     this.chosen = this.channels.includes(remembered.channel.get(layer.index)) ? remembered.channel.get(layer.index) : this.channels[0];
     this.shown = true;
     this.leave = () => { this.shown = false; };
@@ -57,9 +57,9 @@ class Maps {
         network.picture && h("label", {}, "Input picture ", slider),
         network.live && this.count > this.channels.length && this.pager(),
         h("span", { class: "soft" }, this.legend())),
-      h("div", { class: "columns" }, ...["output", "gradient"].map((kind) => h("div", { class: "card" },
+      h("div", { class: "columns" }, ...["output", "gradient"].map((kind) => h("div", { class: "card maps-card" },
         h("h3", {}, kind === "output" ? "Feature maps" : "Gradient maps"),
-        this.sheets[kind] ? [this.large[kind], this.captions[kind], this.grids[kind]] : h("p", { class: "soft" }, "No gradient arrives here.")))));
+        this.sheets[kind] ? [this.captions[kind], this.large[kind], this.grids[kind]] : h("p", { class: "soft" }, "No gradient arrives here.")))));
     this.start();
   }
 

@@ -114,7 +114,7 @@ document.addEventListener("keydown", (event) => {
 });
 
 drawTab();
-graph.reveal(store.values.selected);
+graph.begin(store.values.selected);
 runs[0].setAttribute("aria-pressed", "true");
 player.draw();
 document.documentElement.dataset.ready = String(Math.round(performance.now()));

@@ -22,13 +22,18 @@ function arriving(network, run, layer, arrived) {
   const rows = readers.map((reader) => way(network, run, reader, layer.index, `from ${title(network.layer(reader))}`));
   const name = readers.length > 1 ? `Sum of ${readers.length}` : "Gradient of the output";
   const total = network.runs.map((_, other) => ({ text: numberText(network.gradient(other, layer.index)), norm: network.gradient(other, layer.index), lost: false }));
-  const ends = readers.length === 0 && h("p", { class: "soft" }, norm === null ? "No gradient arrives here." : "The way back begins here.");
+  const ends = readers.length === 0 && h("p", { class: "soft" }, beginning(layer, norm));
   return card("Arrives", [
     !arrived && h("p", { class: "soft" }, "The way back has not come here yet; these numbers are what it will bring."),
     ends,
-    (rows.length > 0 || norm !== null) && table(network, [...rows, rows.length !== 1 || rows.length === 0 ? { name, cells: total, sum: true } : { name, cells: total, sum: true }], run, "arrives"),
+    (rows.length > 0 || norm !== null) && table(network, [...rows, { name, cells: total, sum: true }], run, "arrives"),
     readers.length > 1 && h("p", { class: "soft note" }, "Gradients of several paths add up, value by value; norms of vectors that do not point the same way add up to less than their sum."),
   ]);
+}
+
+function beginning(layer, norm) {
+  if (norm !== null) return "The way back begins here, at an output that no other layer reads.";
+  return layer.formula.length ? "The loss is computed here: the way back begins with it." : "No gradient arrives here.";
 }
 
 function sending(network, run, layer) {
@@ -61,7 +66,7 @@ function way(network, run, reader, source, name) {
 function table(network, rows, run, id) {
   const scale = scaleOf(network);
   return h("table", { class: "norms", id },
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "norm of the gradient"), ...network.runs.map((one, place) => h("th", { scope: "col", class: `number${place === run ? " chosen" : ""}` }, one.name)))),
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "|gradient|"), ...network.runs.map((one, place) => h("th", { scope: "col", class: `number${place === run ? " chosen" : ""}` }, one.name)))),
     h("tbody", {}, ...rows.map((row) => h("tr", { class: row.sum ? "sum" : null },
       h("th", { scope: "row" }, row.name),
       ...row.cells.map((cell, place) => h("td", { class: `number${place === run ? " chosen" : ""}` },
@@ -105,10 +110,11 @@ export function numbersTab(place, network, store) {
     if (!found) return;
     charts.push(histogram(spot, found, color));
   };
+  const below = parameters(network, run, selected);
   place.append(h("div", { class: "columns" },
     h("div", { class: "stack output" }, card("Output", statistics(network, run, selected, "output"))),
-    h("div", { class: "stack gradient" }, card("Gradient of the output", statistics(network, run, selected, "gradient")))),
-  parameters(network, run, selected));
+    h("div", { class: "stack gradient" }, card("Gradient of the output", statistics(network, run, selected, "gradient")))));
+  if (below) place.append(below);
   half("output", "output of real numbers", "--series-1");
   half("gradient", "gradient", "--series-2");
   return () => charts.forEach((chart) => chart.destroy());

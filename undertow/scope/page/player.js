@@ -20,11 +20,11 @@ export class Player {
     this.element = h("footer", { class: "player", "aria-label": "The way back, step by step" },
       h("div", { class: "player-controls" },
         h("div", { class: "player-buttons" },
-          button("first", "⏮", "Before the way back (Home)", () => this.go(0)),
-          button("back", "◀", "One step back (left arrow)", () => this.go(store.values.step - 1)),
+          button("first", "«", "Before the way back (Home)", () => this.go(0)),
+          button("back", "‹", "One step back (left arrow)", () => this.go(store.values.step - 1)),
           this.play,
-          button("on", "▶|", "One step on (right arrow)", () => this.go(store.values.step + 1)),
-          button("last", "⏭", "All the way back (End)", () => this.go(last))),
+          button("on", "›", "One step on (right arrow)", () => this.go(store.values.step + 1)),
+          button("last", "»", "All the way back (End)", () => this.go(last))),
         this.slider, this.text),
       this.place);
     store.watch((values, changed) => { if (changed.has("step") || changed.has("run")) this.draw(); });
@@ -37,7 +37,7 @@ export class Player {
   toggle() {
     if (this.timer !== null) { this.stop(); return; }
     if (this.store.values.step === this.network.order.length) this.go(0);
-    this.play.textContent = "⏸";
+    this.play.textContent = "❚❚";
     this.play.setAttribute("aria-label", "Pause (space)");
     this.timer = setInterval(() => {
       this.go(this.store.values.step + 1);
@@ -56,7 +56,7 @@ export class Player {
   sentence() {
     const { step, run } = this.store.values;
     const last = this.network.order.length;
-    if (step === 0) return `Forward pass done, loss ${numberText(this.network.runs[run].loss)}. ${last} steps back`;
+    if (step === 0) return `Forward pass done, loss ${Number(Number(this.network.runs[run].loss).toPrecision(6))}. ${last} steps back`;
     const layer = this.network.layer(this.network.order[step - 1]);
     const norm = this.network.gradient(run, layer.index);
     const what = norm === null ? "no gradient arrives" : `gradient norm ${numberText(norm)}`;
@@ -80,7 +80,7 @@ export class Player {
       return norm > 0 ? norm : null;
     }));
     const options = {
-      log: true, height: 84, y: "|gradient|", ySize: 50, xSize: 20, legend: network.runs.length > 1,
+      log: true, whole: true, height: 96, x: "step", y: "|gradient|", ySize: 50, xSize: 18, legend: network.runs.length > 1,
       click: (place) => this.go(place + 1),
       hooks: { draw: [(plot) => this.line(plot)] },
     };

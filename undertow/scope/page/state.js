@@ -21,6 +21,12 @@ export class Network {
   /** Numbers of a layer in a run. */
   numbers(run, index) { return this.runs[run].layers[index]; }
 
+  /** Sheets of maps of a layer in a run: {output, gradient}, each null where there are none. */
+  maps(run, index) {
+    const { output, gradient } = this.numbers(run, index).maps;
+    return { output: output === "same" ? this.numbers(0, index).maps.output : output, gradient };
+  }
+
   /** The norm of the gradient of a layer's output; null where there is none. */
   gradient(run, index) {
     const norm = this.numbers(run, index).gradient.norm;
