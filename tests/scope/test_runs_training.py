@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import undertow as ut
 from tests.caffe.solver.nets import make, parameters, write_solver
 from tests.darknet.training.scenes import Scene, make_scene
 from undertow.cli import main
 from undertow.darknet.learning.trainer import TrainOptions
 from undertow.darknet.runs import training
+from undertow.errors import UndertowError
 from undertow.inspect.batches import Batch
 from undertow.inspect.trace_nets import trace_network
 from undertow.scope.runs.caffe import SolverRecorder
 from undertow.scope.runs.darknet import RunRecorder
+from undertow.scope.runs.own import OwnRun
 from undertow.scope.runs.probe import SAMPLES
 from undertow.scope.runs.reader import read_history
 from undertow.scope.runs.records import FIELDS, FILE
@@ -231,3 +235,50 @@ def test_caffe_train_with_scope(tmp_path: Path, capsys: pytest.CaptureFixture[st
     again = [{**r, "seconds": 0, "speed": 0} for r in records(run, "iteration")]
     for one, other in zip(again, whole, strict=True):
         assert {k: v for k, v in one.items() if k != "average"} == {k: v for k, v in other.items() if k != "average"}
+
+
+def own_training(folder: Path | None, steps: int = 5, first: int = 0) -> tuple[np.ndarray, list[float]]:
+    """Least squares by hand; recorded where a folder is given."""
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((8, 3)), rng.standard_normal((8, 1))
+    w = ut.Parameter(np.ones((1, 3)), name="w")
+    losses = []
+    with OwnRun(folder, [w], every=2, last=steps, first=first) if folder else nullcontext() as run:
+        for _ in range(first, steps):
+            with run.iteration() if run else nullcontext(lambda **numbers: None) as told:
+                w.clear_grad()
+                loss = ut.mean(ut.square(ut.linear(x, w) - y))
+                loss.backward()
+                w.data -= 0.1 * w.grad
+                told(loss=float(loss.data), rate=0.1)
+            losses.append(float(loss.data))
+        if run:
+            run.measure(accuracy=0.5)
+    return w.data, losses
+
+
+def test_a_training_of_ones_own(tmp_path: Path) -> None:
+    plain, losses = own_training(None)
+    recorded, _ = own_training(tmp_path / "run")
+    assert recorded.tobytes() == plain.tobytes()
+    found = records(tmp_path / "run", "iteration")
+    assert [r["i"] for r in found] == [1, 2, 3, 4, 5]
+    assert [r["loss"] for r in found] == pytest.approx(losses, rel=1e-5)
+    looks = records(tmp_path / "run", "layers")
+    assert [r["i"] for r in looks] == [1, 3, 5]
+    assert looks[0]["values"]["weights"] == [pytest.approx(math.sqrt(3), rel=1e-5)]
+    ratio = 0.1 * looks[0]["values"]["weight_gradient"][0] / looks[0]["values"]["weights"][0]
+    assert looks[0]["values"]["update"][0] == pytest.approx(ratio, rel=1e-4)
+    assert records(tmp_path / "run", "measure")[0] == {"k": "measure", "i": 5, "values": {"accuracy": 0.5}}
+    assert records(tmp_path / "run", "end")[0]["stopped"] is False
+    own_training(tmp_path / "run", steps=4, first=3)
+    assert [r["i"] for r in records(tmp_path / "run", "iteration")] == [1, 2, 3, 4]
+
+
+def test_a_training_of_ones_own_that_fails(tmp_path: Path) -> None:
+    w = ut.Parameter(np.ones(2), name="w")
+    with pytest.raises(ZeroDivisionError), OwnRun(tmp_path / "run", [w]) as run, run.iteration():
+        raise ZeroDivisionError
+    assert records(tmp_path / "run", "end") == [{"k": "end", "i": 0, "stopped": True}]
+    with pytest.raises(UndertowError, match="no iteration was recorded"):
+        ut.watch([w]).last("weight")

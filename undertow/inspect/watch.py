@@ -95,6 +95,13 @@ class watch:
         index = FIELDS.index(field)
         return np.array([row[:, index] for row in self._rows]).reshape(len(self._rows), len(self.names))
 
+    def last(self, field: Field) -> Array:
+        """(parameters,): the same of the last recorded iteration. Raises UndertowError where none was recorded."""
+        if not self._rows:
+            raise UndertowError("no iteration was recorded yet", remedy="ask after a block that was recorded")
+        last: Array = self._rows[-1][:, FIELDS.index(field)]
+        return last
+
 
 def norm_of(array: Array, minus: Array | None = None) -> float:
     """The root of the sum of squares, of `array` or of `array - minus`; not finite where a value is not.

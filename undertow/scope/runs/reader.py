@@ -26,9 +26,9 @@ LOG, MAP = "_log.csv", "_map.csv"
 
 @dataclass
 class Thinned:
-    """Lines of one kind by iteration, at most `most` (and the last); every: iterations whose number it divides stay.
+    """Lines of one kind by iteration, at most `most` (and the last); of all lines every second, fourth... stays.
 
-    step: of the iteration numbers that are recorded at all.
+    step: between the iterations that are recorded at all.
     """
 
     most: int
@@ -46,7 +46,7 @@ class Thinned:
                 self.lines = {i: kept for i, kept in self.lines.items() if self._stays(i)}
 
     def _stays(self, number: int) -> bool:
-        return self.every == 1 or number % (self.every * self.step) == 0
+        return number // self.step % self.every == 0
 
     def forget_after(self, number: int) -> None:
         self.lines = {i: line for i, line in self.lines.items() if i <= number}

@@ -35,5 +35,5 @@ export function valueText(value) {
 
 /** The name of a layer as rows show it. */
 export function layerText([name, type]) {
-  return `${name} ${type}`;
+  return `${name} ${type}`.trim();
 }

@@ -51,7 +51,7 @@ class Sorted {
   #thin() {
     this.every *= 2;
     const last = this.rows[this.rows.length - 1];
-    const kept = this.rows.filter((row) => row.i % (this.every * this.step) === 0 || row === last);
+    const kept = this.rows.filter((row) => Math.floor(row.i / this.step) % this.every === 0 || row === last);
     this.rows.splice(0, this.rows.length, ...kept);
   }
 }
