@@ -61,11 +61,12 @@ ELSEWHERE: dict[str, dict[str, str]] = {
 
 def groups() -> dict[str, tuple[Command, ...]]:
     """Functions that have functions of their own."""
-    from undertow.cli import anchors, classifier, detector, video
+    from undertow.cli import anchors, classifier, detector, rnn, video
 
     return {
         "detector": (*detector.COMMANDS, anchors.ANCHORS, video.DEMO),
         "classifier": classifier.COMMANDS,
+        "rnn": rnn.COMMANDS,
     }
 
 

@@ -102,6 +102,30 @@ class ClassifierLines(PlainLines):
         return f"{int(given.min_ratio * side)} {int(given.max_ratio * side)}"
 
 
+class RnnLines(PlainLines):
+    """The lines of the C program's training of recurrent nets, on stderr as there."""
+
+    def __init__(self) -> None:
+        self._characters = 1
+
+    def started(self, trainer: Trainer) -> None:
+        net, given = trainer.net, trainer.net.options
+        self._characters = len(trainer.pictures)
+        say(
+            f"{trainer.output.name}\nLearning Rate: {given.learning_rate:g}, Momentum: {given.momentum:g}, "
+            f"Decay: {given.decay:g}, Inputs: {net.inputs} {net.batch} {given.time_steps}"
+        )
+
+    def loaded(self, seconds: float) -> None:
+        """The C program does not tell it here."""
+
+    def iterated(self, iteration: Iteration) -> None:
+        say(
+            f"{iteration.number}: {iteration.loss:f}, {iteration.average:f} avg, {iteration.rate:f} rate, "
+            f"{iteration.seconds:f} seconds, {iteration.images / self._characters:f} epochs"
+        )
+
+
 class LiveLine(TrainingWatcher):
     """One line that is written anew: iteration, loss, rate, images/s, mAP so far, time left; notes stay above it.
 

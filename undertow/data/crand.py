@@ -82,6 +82,35 @@ class GlibcRandom(RandomSource):
         self._rear = (self._rear + 1) % 31
         return value >> 1
 
+    def skip(self, count: int) -> None:
+        """Leave out so many numbers, in time that grows with the logarithm of count.
+
+        The words follow w[i] = w[i-3] + w[i-31]; those after `count` steps are sums of today's, weighted by the
+        coefficients of x^count modulo x^31 - x^28 - 1.
+        """
+        power = _power_of_x(count)
+        words = np.array([self._state[(self._front + place) % 31] for place in range(31)], np.uint64)
+        for _ in range(30):
+            words = np.append(words, words[-3] + words[-31])
+        later = [int((power * words[place : place + 31]).sum()) & 0xFFFFFFFF for place in range(31)]
+        self._state, self._front, self._rear = later, 0, 28
+
+
+def _power_of_x(exponent: int) -> np.ndarray:
+    """Coefficients of x^exponent modulo x^31 - x^28 - 1, lowest first, modulo 2^32."""
+    result = np.zeros(31, np.uint64)
+    result[0] = 1
+    for bit in bin(exponent)[2:]:
+        product = np.convolve(result, result)
+        if bit == "1":
+            product = np.append(np.zeros(1, np.uint64), product)
+        product &= np.uint64(0xFFFFFFFF)
+        for degree in range(len(product) - 1, 30, -1):
+            product[degree - 3] += product[degree]
+            product[degree - 31] += product[degree]
+        result = product[:31] & np.uint64(0xFFFFFFFF)
+    return result
+
 
 def _initial_state(seed: int) -> list[int]:
     """31 words by Lehmer's generator 16807 x mod 2^31-1, with C's signed arithmetic for seeds above 2^31."""

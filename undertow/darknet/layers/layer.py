@@ -234,6 +234,13 @@ class Layer:
     def reset_state(self) -> None:
         """Forget what was carried over from earlier passes; only recurrent layers carry anything."""
 
+    def carried(self) -> dict[str, Array]:
+        """What goes on from pass to pass in training besides parameters and statistics, for checkpoints."""
+        return {}
+
+    def carry(self, arrays: dict[str, Array]) -> None:
+        """Go on from what `carried` gave."""
+
     def add_parameter(self, name: str, data: Array) -> Parameter:
         """A learned array: weights, biases or scales."""
         parameter = self.parameters[name] = Parameter(data, name=f"layer{self.index}.{name}")

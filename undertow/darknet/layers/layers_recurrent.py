@@ -47,6 +47,19 @@ class RecurrentLayer(Layer):
     def reset_state(self) -> None:
         self._carried = None
 
+    def carried(self) -> dict[str, Array]:
+        return {str(number): array for number, array in enumerate(self._carried or ())}
+
+    def carry(self, arrays: dict[str, Array]) -> None:
+        self._carried = tuple(arrays[str(number)] for number in range(len(arrays))) or None
+
+    def reset_sequence(self, number: int) -> None:
+        """Let one sequence of the batch start from nothing."""
+        if self._carried is not None:
+            self._carried = tuple(array.copy() for array in self._carried)
+            for array in self._carried:
+                array[number] = 0
+
     def forward(self, x: Variable, run: Pass) -> Variable:
         if x.shape[0] % self.steps:
             raise ShapeError(
@@ -327,6 +340,17 @@ class Lstm(RecurrentLayer):
     def reset_state(self) -> None:
         super().reset_state()
         self._memory = None
+
+    def carried(self) -> dict[str, Array]:
+        return super().carried() if self._memory is None else dict(vars(self._memory))
+
+    def carry(self, arrays: dict[str, Array]) -> None:
+        if "h" not in arrays:
+            super().carry(arrays)
+            return
+        self._memory = LstmMemory(arrays["h"], arrays["c"])
+        for name, array in arrays.items():
+            setattr(self._memory, name, array)
 
     def release(self) -> None:
         super().release()

@@ -119,6 +119,7 @@ def _state(net: Network, progress: Progress, config: Config, images: tuple[str, 
         "config": _text_digest(config.to_text()),
         "images": _text_digest("\n".join(images)),
         "progress": {name: _number(value) for name, value in vars(progress).items()},
+        "carried": {f"{layer.index}/{name}": a for layer in net.layers for name, a in layer.carried().items()},
     }
 
 
@@ -198,6 +199,8 @@ def parameter_digest(net: Network) -> Array:
 def _restored(state: dict[str, Array], net: Network, seed: int, config: Config, images: tuple[str, ...]) -> Restored:
     progress = _progress(_part(state, "progress/"))
     net.updates_done = int(state["updates_done"])
+    for layer in net.layers:
+        layer.carry(_part(state, f"carried/{layer.index}/"))
     remarks = []
     if progress.seed != seed:
         remarks.append(f"the run began with -seed {progress.seed}, from here on it is {seed}")
