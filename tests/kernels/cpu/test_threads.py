@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ import pytest
 from undertow.errors import UndertowError
 from undertow.kernels import cpu
 from undertow.kernels.cpu import threads
+from undertow.kernels.cpu.jobs import Jobs, native, recording
+from undertow.kernels.cpu.library import Kernels
 from undertow.kernels.cpu.threads import Team
 from undertow.kernels.geometry import ConvGeometry
 
@@ -41,6 +44,42 @@ def test_errors_reach_the_caller_and_the_team_lives_on(failing):
     team.run(2, lambda thread, low, high: done.append(thread))
     assert sorted(done) == [0, 1]
     team.close()
+
+
+_copy = Kernels("packing").copy_rows
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("pause", [0, 0.02], ids=["waiting", "asleep"])
+def test_every_noted_call_is_made_by_the_end(rng, size, pause):
+    """Many rounds, lists longer than their first memory, helpers that wait and helpers that fell asleep."""
+    team = Team(size)
+    x = rng.standard_normal((600, 16)).astype(np.float32)
+    for _ in range(5 if pause else 200):
+        y = np.zeros_like(x)
+
+        def task(thread: int, low: int, high: int, y: np.ndarray = y) -> None:
+            for row in range(low, high):
+                _copy(x.ctypes.data, 64, y.ctypes.data, 64, 16, row, row + 1, 0)
+
+        team.run(len(x), task)
+        assert np.array_equal(x, y)
+        time.sleep(pause)
+    team.close()
+
+
+def test_floats_and_negative_numbers_reach_a_noted_kernel():
+    x = np.array([[-2.0, 4.0]], np.float32)
+    y = np.zeros_like(x)
+    jobs = Jobs()
+    with recording(jobs):
+        Kernels("activation").broken_line(x.ctypes.data, y.ctypes.data, 0.25, -0.5, 0, 2)
+    assert not y.any()
+    native()["rows"](jobs.address, jobs.count)
+    direct = np.zeros_like(x)
+    Kernels("activation").broken_line(x.ctypes.data, direct.ctypes.data, 0.25, -0.5, 0, 2)
+    assert y.any()
+    assert np.array_equal(y, direct)
 
 
 def test_number_of_threads(monkeypatch):

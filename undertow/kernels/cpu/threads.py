@@ -9,11 +9,16 @@ from __future__ import annotations
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable
 
 from undertow.errors import UndertowError
+from undertow.kernels.cpu.jobs import Jobs, Mailbox, native, recording
 
 Task = Callable[[int, int, int], None]
+
+_HELPER_WAITS = 3000  # rounds, about 0.1 ms: longer than the Python code between two operations takes
+_CALLER_WAITS = 30000
 
 
 class Team:
@@ -22,27 +27,19 @@ class Team:
     def __init__(self, size: int) -> None:
         self.size = size
         self._busy = threading.Lock()
-        self._todo: list[queue.SimpleQueue[tuple[Task, int, int] | None]] = []
-        self._done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-        for number in range(1, size):
-            todo: queue.SimpleQueue[tuple[Task, int, int] | None] = queue.SimpleQueue()
-            self._todo.append(todo)
-            threading.Thread(target=self._work, args=(number, todo), name=f"undertow-{number}", daemon=True).start()
-
-    def _work(self, number: int, todo: queue.SimpleQueue[tuple[Task, int, int] | None]) -> None:
-        while (job := todo.get()) is not None:
-            task, low, high = job
-            error: BaseException | None = None
-            try:
-                task(number, low, high)
-            except BaseException as caught:
-                error = caught
-            self._done.put(error)
+        self._own = Jobs()
+        self._boxes = [Mailbox() for _ in range(1, size)]
+        self._alarms: list[queue.SimpleQueue[bool]] = []
+        for number, box in enumerate(self._boxes, 1):
+            alarm: queue.SimpleQueue[bool] = queue.SimpleQueue()
+            self._alarms.append(alarm)
+            threading.Thread(target=_serve, args=(box, alarm), name=f"undertow-{number}", daemon=True).start()
 
     def run(self, total: int, task: Task) -> None:
         """task(thread, low, high) over contiguous ranges that make up range(total), one per thread.
 
-        Callers in several Python threads take turns.
+        A task does nothing but call kernels: it runs in the calling thread, which notes its kernel calls; then all
+        threads make theirs. Callers in several Python threads take turns.
         """
         if total <= 1 or self.size == 1:
             if total > 0:
@@ -51,24 +48,32 @@ class Team:
         with self._busy:
             members = min(self.size, total)
             bounds = [total * k // members for k in range(members + 1)]
-            for k in range(1, members):
-                self._todo[k - 1].put((task, bounds[k], bounds[k + 1]))
-            errors: list[BaseException] = []
+            given: list[Mailbox] = []
             try:
-                task(0, 0, bounds[1])
-            except BaseException as caught:
-                errors.append(caught)
-            for _ in range(1, members):
-                error = self._done.get()
-                if error is not None:
-                    errors.append(error)
-        if errors:
-            raise errors[0]
+                for number, box in enumerate(self._boxes[: members - 1], 1):
+                    with recording(box.jobs):
+                        task(number, bounds[number], bounds[number + 1])
+                    given.append(box)
+                    if native()["post"](box.address, box.jobs.address, box.jobs.count):
+                        self._alarms[number - 1].put(True)
+                with recording(self._own):
+                    task(0, 0, bounds[1])
+                native()["rows"](self._own.address, self._own.count)
+            finally:  # whatever happens, nobody may still write to memory that the caller gives away
+                for box in given:
+                    while not native()["finish"](box.address, _CALLER_WAITS):
+                        time.sleep(0)  # lets a helper that has no processor go on
 
     def close(self) -> None:
         """Let the helpers end once they have nothing to do."""
-        for todo in self._todo:
-            todo.put(None)
+        for alarm in self._alarms:
+            alarm.put(False)
+
+
+def _serve(box: Mailbox, alarm: queue.SimpleQueue[bool]) -> None:
+    """A helper's life: asleep until the alarm, then in native code until no list has come for a while."""
+    while alarm.get():
+        native()["serve"](box.address, _HELPER_WAITS)
 
 
 _team: Team | None = None
