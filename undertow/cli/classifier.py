@@ -9,9 +9,11 @@ from typing import Any
 
 from undertow.cli.messages import say
 from undertow.cli.shared import (
+    BACKUP_EVERY,
     COMMON,
     GPUS,
     GPUS_IDLE,
+    SHOWING,
     computing,
     dialect_of,
     each_path,
@@ -34,6 +36,7 @@ def train(words: Words) -> int:
     options = TrainOptions(
         seed=words["seed"],
         save_every=words["save_every"],
+        backup_every=words["backup_every"],
         validate_every=words["topk_every"],
         validate_rounds=2,
         clear=words["clear"],
@@ -234,7 +237,9 @@ COMMANDS = (
             Flag("chart", "text", "where the chart goes (chart_NAME.png in the folder of backup=)", "FILE"),
             Flag("seed", "whole", "of the first weights and of all draws (0)", "N", 0, least=0),
             Flag("plain", "switch", "Darknet's lines on a terminal too"),
+            BACKUP_EVERY,
             GPUS,
+            *SHOWING,
             *COMMON,
         ),
         "learn classes from the pictures of train=; a NAME.backup given as WEIGHTS goes on exactly",

@@ -2,52 +2,43 @@
 
 from __future__ import annotations
 
-import contextlib
-import shlex
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from undertow.cli.messages import fail, say
+from undertow.cli.messages import say
 from undertow.cli.scope_flags import SCOPE, scope_page
-from undertow.cli.words import Command, Flag, Words
-from undertow.core.modes import PRECISIONS, precision
-from undertow.darknet.detection.boxes import Detection
-from undertow.darknet.dialect import DIALECTS, Dialect, dialect_named
-from undertow.darknet.files.cfg import read_cfg
-from undertow.darknet.files.choice import choose_dialect
-from undertow.errors import UndertowError
-
-_NO_GPU = "there is no GPU here: one process computes on the CPU"
-# Flags that every function takes.
-COMMON = (
-    Flag("threads", "whole", "threads that compute (all processors)", "N", least=1),
-    Flag("precision", "text", "which kernels: fast, precise or reference", "NAME", "fast", choices=PRECISIONS),
-    Flag("dialect", "text", f"whose arithmetic: {', '.join(DIALECTS)}", "NAME", choices=tuple(DIALECTS)),
-    Flag("strict", "switch", "oddities in the files are errors, not warnings"),
-    Flag("i", "text", "which GPU; accepted, there is none", "N", answer=_NO_GPU),
-    Flag("nogpu", "switch", "accepted: it is always so"),
-    Flag("dont_show", "switch", "accepted: no windows are opened"),
+from undertow.cli.shared import (
+    BACKUP_EVERY,
+    COMMON,
+    GPUS,
+    GPUS_IDLE,
+    SHOWING,
+    computing,
+    dialect_of,
+    each_path,
+    gpus_answer,
+    introduce,
+    threshold,
+    to_go_on,
 )
-_GPUS = Flag("gpus", "text", "GPUs to train on; accepted, and answered with what they would have done", "0,1")
+from undertow.cli.words import Command, Flag, Words
+from undertow.darknet.detection.boxes import Detection
+
+_USUAL = (GPUS_IDLE, *COMMON)
 _SHOWN = (
     Flag("letter_box", "switch", "fit pictures with grey bars, whatever the dialect says"),
     Flag("hier", "number", "threshold for class trees", "X", 0.5),
 )
 
 
-def _threshold(default: float, what: str) -> Flag:
-    return Flag("thresh", "number", f"{what} ({default:g})", "X", default, least=0, most=1)
-
-
 def train(words: Words) -> int:
     """detector train DATA CFG [WEIGHTS]"""
+    from undertow.cli.classifier import add_chart
     from undertow.cli.interrupt import stopping
     from undertow.cli.progress import training_watcher
-    from undertow.darknet.learning.chart import Chart, can_draw
     from undertow.darknet.learning.trainer import TrainOptions
     from undertow.darknet.learning.trainlog import TrainLog
     from undertow.darknet.learning.watchers import Together
@@ -56,6 +47,7 @@ def train(words: Words) -> int:
     options = TrainOptions(
         seed=words["seed"],
         save_every=words["save_every"],
+        backup_every=words["backup_every"],
         validate_every=words["map_every"],
         validate_rounds=words["mAP_epochs"],
         clear=words["clear"],
@@ -64,22 +56,18 @@ def train(words: Words) -> int:
         confidence=words["thresh"],
         mirror=not words["no_flip"],
     )
-    with _computing(words), training_watcher(words["plain"]) as shown, scope_page(words) as show:
+    with computing(words), training_watcher(words["plain"]) as shown, scope_page(words) as show:
         watchers = Together(shown)
         trainer = training(
             words["DATA"], words["CFG"], words["WEIGHTS"] or None, options,
-            dialect=_dialect(words), watcher=watchers, strict=words["strict"],
+            dialect=dialect_of(words), watcher=watchers, strict=words["strict"],
         )  # fmt: skip
         log = TrainLog(trainer.net.names)
         watchers.watchers += (log,)
-        _introduce(trainer.net)
+        introduce(trainer.net)
         if words["gpus"]:
-            say(_gpus_answer(words["gpus"], trainer.images_per_iteration, trainer.net.options.learning_rate))
-        picture = words["chart"] or trainer.output.folder / f"chart_{trainer.output.name}.png"
-        if can_draw():
-            watchers.watchers += (Chart(log, picture, trainer.output.name),)
-        elif words["chart"]:
-            say("-chart: drawing needs matplotlib: pip install 'undertow[charts]'")
+            say(gpus_answer(words["gpus"], trainer.images_per_iteration, trainer.net.options.learning_rate))
+        add_chart(watchers, log, trainer.output, words["chart"])
         if show is not None:
             from undertow.scope.runs.darknet import RunRecorder
 
@@ -87,10 +75,7 @@ def train(words: Words) -> int:
         with stopping(trainer) as interruption:
             result = trainer.run()
     if result.stopped:
-        again = shlex.join(
-            ["undertow", "darknet", "detector", "train", words["DATA"], words["CFG"], str(result.weights)]
-        )
-        say(f"to go on: {again}{_repeated(words)}")
+        say(to_go_on(words, "darknet detector train", result.weights, words["DATA"], words["CFG"]))
         return interruption.status
     return 0
 
@@ -101,32 +86,12 @@ def test(words: Words) -> int:
     from undertow.darknet.learning.trainer import detection_head
     from undertow.darknet.runs import class_names, load
 
-    with _computing(words):
+    with computing(words):
         source = read_data(words["DATA"], words["strict"])
-        net = load(words["CFG"], words["WEIGHTS"] or None, dialect=_dialect(words), strict=words["strict"])
+        net = load(words["CFG"], words["WEIGHTS"] or None, dialect=dialect_of(words), strict=words["strict"])
         net.names = class_names(source, detection_head(net))
-        _introduce(net)
-        if words["IMAGE"]:
-            _test_one(net, words["IMAGE"], words)
-            return 0
-        return _test_many(net, words)
-
-
-def _test_many(net: Any, words: Words) -> int:
-    """Pictures named on stdin, one by line, until it ends; 2 when one of them could not be read."""
-    status = 0
-    while True:
-        print("Enter Image Path: ", end="", flush=True)
-        line = sys.stdin.readline()
-        if not line:
-            print()
-            return status
-        if line.strip():
-            try:
-                _test_one(net, line.strip(), words)
-            except UndertowError as problem:
-                fail(str(problem))
-                status = 2
+        introduce(net)
+        return each_path(words["IMAGE"], lambda path: _test_one(net, path, words))
 
 
 def _test_one(net: Any, path: str, words: Words) -> None:
@@ -162,11 +127,11 @@ def measure(words: Words) -> int:
     from undertow.darknet.files.datafile import read_data
     from undertow.darknet.runs import load, validation_set
 
-    with _computing(words):
+    with computing(words):
         source = read_data(words["DATA"], words["strict"])
-        net = load(words["CFG"], words["WEIGHTS"] or None, dialect=_dialect(words), strict=words["strict"])
+        net = load(words["CFG"], words["WEIGHTS"] or None, dialect=dialect_of(words), strict=words["strict"])
         pictures = validation_set(source, net)
-        _introduce(net)
+        introduce(net)
         with Counting("pictures") as tick:
             evaluation = pictures.measure(
                 net,
@@ -192,12 +157,12 @@ def write(words: Words) -> int:
     from undertow.darknet.learning.trainer import detection_head
     from undertow.darknet.runs import class_names, load
 
-    with _computing(words):
+    with computing(words):
         source = read_data(words["DATA"], words["strict"])
-        net = load(words["CFG"], words["WEIGHTS"], dialect=_dialect(words), strict=words["strict"])
+        net = load(words["CFG"], words["WEIGHTS"], dialect=dialect_of(words), strict=words["strict"])
         names = class_names(source, detection_head(net))
         images = source.read_images("valid")
-        _introduce(net)
+        introduce(net)
         with Counting("pictures") as tick:
             found = find_in_pictures(net, images.paths, MAP_THRESHOLD, MAP_NMS, net.suppress, tick)
             folder = source.folder("results", "results")
@@ -213,11 +178,11 @@ def recall(words: Words) -> int:
     from undertow.darknet.files.datafile import read_data
     from undertow.darknet.runs import load, validation_set
 
-    with _computing(words):
+    with computing(words):
         source = read_data(words["DATA"], words["strict"])
-        net = load(words["CFG"], words["WEIGHTS"] or None, dialect=_dialect(words), strict=words["strict"])
+        net = load(words["CFG"], words["WEIGHTS"] or None, dialect=dialect_of(words), strict=words["strict"])
         pictures = validation_set(source, net)
-        _introduce(net)
+        introduce(net)
         with Counting("pictures") as tick:
             result = pictures.measure_recall(net, iou_threshold=words["iou_thresh"], tick=tick)
     print(
@@ -232,70 +197,20 @@ def detect_shortcut(words: Words) -> int:
     return test(replace(words, words={**words.words, "DATA": "cfg/coco.data"}))
 
 
-# --- what the functions share ---------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _computing(words: Words) -> Iterator[None]:
-    """Threads and precision as the flags say."""
-    if words["threads"]:
-        from undertow.kernels.select import set_threads
-
-        set_threads(words["threads"])
-    with precision(words["precision"]):
-        yield
-
-
-def _dialect(words: Words) -> Dialect | None:
-    dialect = dialect_named(words["dialect"]) if words["dialect"] else None
-    if words.flags.get("letter_box"):
-        chosen = dialect or choose_dialect(read_cfg(words["CFG"], words["strict"]), words["WEIGHTS"] or None)[0]
-        return replace(chosen, letterbox=True)
-    return dialect
-
-
-def _introduce(net: Any) -> None:
-    """One line about the network, on stderr."""
-    why = f" ({net.dialect_reason})" if net.dialect_reason else ""
-    say(
-        f"{net.config.file}: {net.n} layers, {net.shapes.parameters:,} parameters, {net.shapes.bflops:.3f} BFLOPs, "
-        f"input {net.w} x {net.h} x {net.c}, dialect {net.dialect.name}{why}"
-    )
-
-
-def _gpus_answer(given: str, images: int, rate: float) -> str:
-    count = given.count(",") + 1
-    if count == 1:
-        return f"-gpus {given}: {_NO_GPU}, as the C program with one GPU"
-    return (
-        f"-gpus {given}: {_NO_GPU}, {images} images per iteration at rate {rate:g}; "
-        f"the C program would take {images * count} at {rate * count:g} on {count} GPUs"
-    )
-
-
-def _repeated(words: Words) -> str:
-    """The flags to give again so that a training goes on in the same way."""
-    parts = []
-    for flag in words.given:
-        if flag.name in ("clear", "gpus", "i", "nogpu", "dont_show"):
-            continue
-        parts.append(f"-{flag.name}" if flag.kind == "switch" else f"-{flag.name} {shlex.quote(str(words[flag.name]))}")
-    return "".join(f" {part}" for part in dict.fromkeys(parts))
-
-
 def _picture_name(name: str) -> Path:
     """The C program adds .jpg to any name; one that ends in a picture's ending is kept."""
     return Path(name if Path(name).suffix.lower() in (".jpg", ".jpeg", ".png", ".bmp") else f"{name}.jpg")
 
 
 _TEST_FLAGS = (
-    _threshold(0.5, "least confidence"),
+    threshold(0.5, "least confidence"),
     Flag("nms", "number", "of boxes that overlap by more, one stays; 0 keeps all (0.45)", "X", 0.45, least=0, most=1),
     Flag("out", "text", "name of the drawn picture (predictions.jpg)", "NAME"),
     Flag("ext_output", "switch", "print the boxes too, in pixels"),
-    Flag("fullscreen", "switch", "accepted: no windows are opened"),
+    Flag("fullscreen", "switch", "accepted: no windows are opened", answer="no windows are opened here"),
     *_SHOWN,
-    *COMMON,
+    *SHOWING,
+    *_USUAL,
 )
 _IOU = Flag("iou_thresh", "number", "least overlap with a true box (0.5)", "X", 0.5, least=0, most=1)
 
@@ -308,16 +223,17 @@ COMMANDS = (
             Flag("map", "switch", "measure mAP on the pictures of valid= now and then; keep NAME_best.weights"),
             Flag("map_every", "whole", "the same, every N iterations", "N", least=1),
             Flag("mAP_epochs", "whole", "with -map: every N rounds through the pictures (4)", "N", 4, least=1),
-            _threshold(0.25, "with -map: confidence at which right and wrong are counted"),
+            threshold(0.25, "with -map: confidence at which right and wrong are counted"),
             _IOU,
-            Flag("mjpeg_port", "whole", "accepted: the chart is a file", "N", answer="no server; the chart is a file"),
+            BACKUP_EVERY,
             Flag("save_every", "whole", "keep NAME_N.weights every N iterations", "N", least=1),
             Flag("chart", "text", "where the chart goes (chart_NAME.png in the folder of backup=)", "FILE"),
             Flag("seed", "whole", "of the first weights and of all draws (0)", "N", 0, least=0),
             *SCOPE,
             Flag("no_flip", "switch", "never mirror pictures: for objects that have a left and a right"),
             Flag("plain", "switch", "Darknet's lines on a terminal too"),
-            _GPUS,
+            GPUS,
+            *SHOWING,
             *COMMON,
         ),
         "learn from the pictures of train=; a NAME.backup given as WEIGHTS goes on exactly",
@@ -334,11 +250,11 @@ COMMANDS = (
         "darknet detector map",
         ("DATA", "CFG", "WEIGHTS"),
         (
-            _threshold(0.25, "confidence at which right and wrong are counted"),
+            threshold(0.25, "confidence at which right and wrong are counted"),
             _IOU,
             Flag("points", "whole", "0: area under the curve; 11: VOC 2007; 101: COCO (0)", "N", 0, least=0),
             *_SHOWN,
-            *COMMON,
+            *_USUAL,
         ),
         "average precision of each class on the pictures of valid=",
         measure,
@@ -349,7 +265,7 @@ COMMANDS = (
         (
             Flag("out", "text", "name of the file (coco_results), or beginning of the names (comp4_det_test_)", "NAME"),
             *_SHOWN,
-            *COMMON,
+            *_USUAL,
         ),
         "write what is found in the pictures of valid= to the folder of results=, in the form that eval= names",
         write,
@@ -357,7 +273,7 @@ COMMANDS = (
     Command(
         "darknet detector recall",
         ("DATA", "CFG", "WEIGHTS"),
-        (_IOU, *_SHOWN, *COMMON),
+        (_IOU, *_SHOWN, *_USUAL),
         "how many of the true boxes of valid= some proposal covers",
         recall,
     ),

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from undertow.cli.messages import say
-from undertow.cli.shared import COMMON, GPUS_IDLE, computing, dialect_of, introduce, to_go_on
+from undertow.cli.shared import BACKUP_EVERY, COMMON, GPUS_IDLE, computing, dialect_of, introduce, to_go_on
 from undertow.cli.words import Command, Flag, UsageError, Words
 
 
@@ -23,7 +23,12 @@ def train(words: Words) -> int:
     from undertow.darknet.learning.watchers import Together
     from undertow.darknet.rnn_runs import rnn_training
 
-    options = TrainOptions(seed=words["srand"], save_every=words["save_every"], clear=words["clear"])
+    options = TrainOptions(
+        seed=words["srand"],
+        save_every=words["save_every"],
+        backup_every=words["backup_every"],
+        clear=words["clear"],
+    )
     with computing(words), training_watcher(words["plain"], RnnLines) as shown:
         watchers = Together(shown)
         trainer = rnn_training(
@@ -137,6 +142,7 @@ COMMANDS = (
             Flag("save_every", "whole", "keep NAME_N.weights every N iterations (10,000)", "N", least=1),
             Flag("chart", "text", "where the chart goes (chart_NAME.png in the folder of -backup)", "FILE"),
             Flag("plain", "switch", "Darknet's lines on a terminal too"),
+            BACKUP_EVERY,
             GPUS_IDLE,
             *COMMON,
         ),

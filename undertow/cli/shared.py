@@ -34,6 +34,14 @@ COMMON = (
     STRICT,
     *DEVICES,
 )
+# Of AlexeyAB's program: windows and servers that show what is going on.
+SHOWING = (
+    Flag("show_imgs", "switch", "accepted: no windows are opened", answer="no windows are opened here"),
+    Flag("mjpeg_port", "text", "accepted: the chart and the frames are files", "N", answer="no server; see the files"),
+    Flag("http_port", "text", "accepted: there is no server", "N", answer="no server; results are printed and written"),
+    Flag("json_port", "text", "accepted: there is no server", "N", answer="no server; results are printed and written"),
+)
+BACKUP_EVERY = Flag("backup_every", "whole", "write NAME.backup every N iterations (100)", "N", 100, least=1)
 # What trainings say to it is `gpus_answer`.
 GPUS = Flag("gpus", "text", "GPUs to train on; accepted, and answered with what they would have done", "0,1")
 GPUS_IDLE = Flag("gpus", "text", "accepted: there are none", "0,1", answer=NO_GPU)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from undertow.cli.messages import say
-from undertow.cli.shared import COMMON, GPUS_IDLE, computing, dialect_of, introduce, threshold
+from undertow.cli.shared import COMMON, GPUS_IDLE, SHOWING, computing, dialect_of, introduce, threshold
 from undertow.cli.words import Command, Flag, UsageError, Words
 
 _NO_CAMERA = "there are no cameras here; give a video file or a folder of pictures"
@@ -123,6 +123,7 @@ DEMO = Command(
         Flag("fullscreen", "switch", "accepted: no windows are opened", answer=_NO_WINDOW),
         Flag("ext_output", "switch", "accepted: boxes are drawn", answer="boxes are drawn, not printed"),
         GPUS_IDLE,
+        *SHOWING,
         *COMMON,
     ),
     "find objects in a video (pip install 'undertow[video]') or in a folder of pictures; write the frames with boxes",
