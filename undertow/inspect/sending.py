@@ -29,15 +29,18 @@ class Sending(FunctionHook):
     def _expect(self, run: DarknetRun, index: int) -> None:
         layers = run.net.layers
         sources = [source for source in read_by(run.net, index) if source >= 0]
-        outputs = {id(layers[source].output_variable): source for source in sources}
-        by_data = {id(layers[source].output): source for source in sources}
         self.sent[index] = dict.fromkeys(sources, 0.0)
-        for call in run.layers[index].calls:
-            for place, x in enumerate(call.operands):
-                source = outputs.get(id(x), by_data.get(id(x.data)))
-                if source is not None and call.wanted[place]:
-                    self._places.setdefault(id(call.function), []).append((index, source, place))
-                    self._reads[index, source] += 1
+        for source in sources:
+            output = layers[source].output_variable
+            reads = [
+                (id(call.function), place)
+                for call in run.layers[index].calls
+                for place, x in enumerate(call.operands)
+                if x is output and call.wanted[place]
+            ]
+            self._reads[index, source] = len(reads)
+            for function, place in reads:
+                self._places.setdefault(function, []).append((index, source, place))
 
     def after_backward(self, function: Function, output_grads: Arrays, input_grads: MaybeArrays) -> None:
         for index, source, place in self._places.get(id(function), ()):

@@ -8,6 +8,8 @@ import { card } from "scope/panel";
 // Units of the picture: about as many as pixels on the screen, so that letters keep their size.
 const SIDE = 560;
 const FEW = 12;
+// Found boxes below this have no label: labels would hide each other.
+const SURE = 0.25;
 const remembered = { chosen: 0, found: null, pull: false };
 
 export function boxesTab(place, network, store) {
@@ -35,7 +37,7 @@ function picture(network, heads, chosen, state) {
     s("defs", {}, s("marker", { id: "pull-head", viewBox: "0 0 10 10", refX: 8, refY: 5, markerWidth: 15, markerHeight: 15, markerUnits: "userSpaceOnUse", orient: "auto" }, s("path", { d: "M0,0L10,5L0,10z", class: "pull-head" }))),
     network.picture ? s("image", { href: network.picture, width: SIDE, height: SIDE, preserveAspectRatio: "none" }) : s("rect", { width: SIDE, height: SIDE, class: "no-picture" }));
   if (remembered.pull && chosen) overlay(svg, chosen.head, state);
-  if (remembered.found) for (const [x, y, w, ht, name, sure] of heads.found) svg.append(rect([x, y, w, ht], "found"), text(x - w / 2, y + ht / 2, `${network.className(name)} ${Math.round(100 * sure)}%`, "found-text"));
+  if (remembered.found) for (const [x, y, w, ht, name, sure] of heads.found) svg.append(rect([x, y, w, ht], "found"), sure >= SURE ? text(x - w / 2, y + ht / 2, `${network.className(name)} ${Math.round(100 * sure)}%`, "found-text") : "");
   if (chosen) svg.append(...answer(chosen));
   heads.truths.forEach(([x, y, w, ht, name], i) => svg.append(rect([x, y, w, ht], `truth${chosen?.truth === i ? " chosen" : ""}`), text(x - w / 2, y - ht / 2 - 0.012, network.className(name), "truth-text")));
   return svg;

@@ -5,7 +5,7 @@ import { normText, pathThrough, place, scaleOf, WIDTH } from "scope/layout";
 import { Minimap } from "scope/minimap";
 import { shapesText } from "scope/numbers";
 
-const [SMALLEST, LARGEST, LEGIBLE] = [0.12, 2.5, 0.75];
+const [SMALLEST, LARGEST, LEGIBLE] = [0.12, 2.5, 0.85];
 
 export class GraphView {
   constructor(network, store) {
@@ -79,7 +79,7 @@ export class GraphView {
       fold && s("rect", { class: "stack", x: 6, y: 6, width: node.width, height: node.height, rx: 6 }),
       fold && s("rect", { class: "stack", x: 3, y: 3, width: node.width, height: node.height, rx: 6 }),
       s("rect", { class: "box", width: node.width, height: node.height, rx: 6 }),
-      s("text", { x: 10, y: 19, class: "node-name" }, shortened(name, 28), fold && s("tspan", { class: "node-size", dx: 8 }, `${first.name} to ${last.name}`)), marks.size, marks.norm, marks.bar,
+      s("text", { x: 10, y: 19, class: "node-name" }, shortened(name, 23), fold && s("tspan", { class: "node-size", dx: 8 }, `${first.name} to ${last.name}`)), marks.size, marks.norm, marks.bar,
       fold && this.foldButton(node.fold, node.width + 22, node.height / 2, "+", `Unfold ${fold.times} blocks of ${fold.size} layers`));
     this.marks.nodes.set(node.id, { group, node, ...marks });
     return group;
@@ -254,7 +254,7 @@ export class GraphView {
   begin(index) {
     const whole = Math.min((this.svg.clientWidth) / this.plan.width, this.svg.clientHeight / this.plan.height, 1);
     const node = this.plan.nodes.get(this.plan.idOf(index));
-    this.view.zoom = whole > LEGIBLE ? whole : 1;
+    this.view.zoom = whole > LEGIBLE ? whole : Math.min(Math.max(this.svg.clientWidth / this.plan.width, LEGIBLE), 1);
     this.centre(node.x, node.y);
   }
 

@@ -3,7 +3,7 @@
 import { Graph, layout } from "dagre";
 import { numberText } from "scope/numbers";
 
-export const WIDTH = 212;
+export const WIDTH = 184;
 const HEIGHT = 46;
 
 /** Nodes {id, layers, fold, x, y, width, height}, edges {from, to, links, points}, groups, width, height.
@@ -12,7 +12,7 @@ const HEIGHT = 46;
  */
 export function place(network, open) {
   const graph = new Graph();
-  graph.setGraph({ rankdir: "TB", nodesep: 24, ranksep: 30, edgesep: 16, marginx: 24, marginy: 20 });
+  graph.setGraph({ rankdir: "TB", nodesep: 20, ranksep: 30, edgesep: 16, marginx: 12, marginy: 20 });
   graph.setDefaultEdgeLabel(() => ({}));
   const nodes = new Map();
   const idOf = (index) => {

@@ -1,0 +1,270 @@
+"""What the page about one network is told: numbers of trace, formulas of explain, addends, folds, maps, boxes."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.inspect.yolov3 import yolov3_cfg
+from tests.scope.networks import BRANCHES, DETECTOR, LENET, RESIDUAL
+from undertow.cli import main
+from undertow.errors import FormatError, ShapeError, UndertowError
+from undertow.inspect.explain import explain
+from undertow.inspect.report import trace_rows
+from undertow.inspect.story import story
+from undertow.inspect.trace_nets import trace_caffe, trace_darknet
+from undertow.scope.app import routes_for
+from undertow.scope.document import document
+from undertow.scope.folding import Fold, folds
+from undertow.scope.pictures import chosen_channels, sheet
+from undertow.scope.recording import BINS, Request, histogram, record
+
+
+def written(folder: Path, name: str, text: str) -> str:
+    (folder / name).write_text(text)
+    return str(folder / name)
+
+
+def decoded(address: str) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(address.split(",", 1)[1]))))
+
+
+@pytest.fixture
+def residual(tmp_path: Path) -> str:
+    return written(tmp_path, "residual.cfg", RESIDUAL)
+
+
+def test_numbers_are_those_of_trace_in_every_dialect(residual: str) -> None:
+    told = document(record(Request(residual)), live=False)
+    assert [run["name"] for run in told["runs"]] == ["exact", "darknet-cpu"]
+    for run in told["runs"]:
+        traced = trace_darknet(residual, dialect=run["name"])
+        assert [tuple(layer["cells"]) for layer in run["layers"]] == trace_rows(traced)
+        assert [layer["gradient"]["norm"] for layer in run["layers"]] == pytest.approx(
+            [layer.gradient.norm for layer in traced.layers], nan_ok=True
+        )
+        assert run["loss"] == traced.loss
+
+
+def test_formulas_and_stories_are_those_of_explain(residual: str) -> None:
+    told = document(record(Request(residual, batch=2)), live=False)
+    explained = explain(residual, batch=2)
+    assert [layer["formula"] for layer in told["layers"]] == [row.formula for row in explained.rows[::-1]]
+    assert told["layers"][1]["story"] == story(explained, 1)
+
+
+def test_addends_are_told_and_the_lost_one(residual: str) -> None:
+    exact, cpu = record(Request(residual)).runs
+    # Layer 0 is read by the convolution after it and by the shortcut; the C program loses what the latter sends.
+    assert exact.sent[1][0] > 0
+    assert exact.sent[3][0] == pytest.approx(exact.trace.layers[3].gradient.norm)
+    assert cpu.sent[1][0] > 0
+    assert cpu.sent[3][0] == 0
+    assert cpu.trace.layers[0].gradient.norm == pytest.approx(cpu.sent[1][0])
+    # The sum of two vectors is no longer than both together, and no shorter than their difference.
+    one, two, total = exact.sent[1][0], exact.sent[3][0], exact.trace.layers[0].gradient.norm
+    assert abs(one - two) <= total <= one + two
+
+
+def test_addends_of_a_caffe_net_meet_where_the_split_reads(tmp_path: Path) -> None:
+    net = written(tmp_path, "branches.prototxt", BRANCHES)
+    found = record(Request(net))
+    names = {row.name: row.index for row in found.rows}
+    split = next(row.index for row in found.rows if row.type == "Split")
+    conv, relu, both = names["conv1"], names["relu"], names["sum"]
+    assert found.aside == {split}
+    assert found.reads[relu] == [conv]
+    assert found.reads[both] == [conv, relu]
+    run = found.runs[0]
+    traced = trace_caffe(net)
+    assert run.sent[both][conv] == pytest.approx(traced.layers[both].gradient.norm)
+    assert run.sent[relu][conv] < run.sent[both][conv]
+    assert traced.layers[conv].gradient.norm <= run.sent[relu][conv] + run.sent[both][conv]
+
+
+def test_residual_blocks_of_yolov3_fold_and_every_path_is_told(tmp_path: Path) -> None:
+    cfg = written(tmp_path, "yolov3.cfg", yolov3_cfg(2))
+    recording = record(Request(cfg, size=64, batch=1))
+    told = document(recording, live=False)
+    run = recording.runs[0]
+    for layer in range(105):
+        arriving = [sent[layer] for sent in run.sent.values() if layer in sent]
+        gradient = run.trace.layers[layer].gradient.norm
+        if len(arriving) == 1 and not math.isnan(gradient):
+            assert arriving[0] == pytest.approx(gradient, rel=1e-6), layer
+    residual = [fold for fold in told["folds"] if fold["kinds"] == ["conv 1x1", "conv 3x3", "shortcut"]]
+    assert [fold["times"] for fold in residual] == [2, 8, 8, 4]
+    lost = [path for path in told["comparisons"][0]["paths"] if path["lost"]]
+    assert len(lost) == 23
+    assert all(path["type"] == "shortcut" and path["one"] > 0 and path["other"] == 0 for path in lost)
+
+
+@pytest.mark.parametrize(
+    ("signs", "found"),
+    [
+        ("aabb", []),
+        ("abab", [Fold(0, 2, 2)]),
+        ("xababababy", [Fold(1, 2, 4)]),
+        ("aaaa", [Fold(0, 1, 4)]),
+        ("abcabcdede", [Fold(0, 3, 2), Fold(6, 2, 2)]),
+        ("", []),
+    ],
+)
+def test_folds(signs: str, found: list[Fold]) -> None:
+    assert folds(signs) == found
+
+
+def test_histograms_count_every_finite_value(rng: np.random.Generator) -> None:
+    values = rng.standard_normal(1000).astype(np.float32)
+    found = histogram(values)
+    assert found.counts.sum() == 1000
+    assert len(found.counts) == BINS
+    assert found.low <= values.min() < 0 < values.max() <= found.high
+    edges = np.linspace(found.low, found.high, BINS + 1)
+    assert np.abs(edges).min() < 1e-6 * (found.high - found.low)
+    values[:3] = np.nan, np.inf, -np.inf
+    assert histogram(values).counts.sum() == 997
+    assert histogram(np.zeros(5, np.float32)).counts.sum() == 5
+
+
+def test_sheets_hold_the_chosen_maps(rng: np.random.Generator) -> None:
+    maps = rng.standard_normal((1, 20, 8, 6)).astype(np.float32)
+    maps[0, 3] *= 50
+    channels = chosen_channels(maps, None)
+    assert len(channels) == 16
+    assert 3 in channels
+    found = sheet(maps, channels)
+    pixels = decoded(found.address).astype(float)
+    assert pixels.shape == (8, 16 * 6)
+    place = channels.index(3)
+    back = (pixels[:, place * found.stride : place * found.stride + 6] - 128) / 127 * found.limit
+    assert np.abs(back - maps[0, 3]).max() < 0.6 * found.limit / 127
+
+
+def test_thumbnails_are_small(tmp_path: Path) -> None:
+    cfg = written(tmp_path, "net.cfg", RESIDUAL.replace("width=16", "width=160").replace("height=16", "height=160"))
+    told = document(record(Request(cfg)), live=False)
+    for run in told["runs"]:
+        for layer, numbers in zip(told["layers"], run["layers"], strict=True):
+            assert len(layer["channels"]) <= 16
+            for maps in numbers["maps"].values():
+                assert maps in (None, "same") or max(maps["size"]) <= 64
+
+
+def test_a_detector_tells_who_answers_and_how_hard_each_term_pulls(tmp_path: Path) -> None:
+    cfg = written(tmp_path, "detector.cfg", DETECTOR)
+    truth = np.array([[0.3, 0.6, 0.3, 0.3, 1.0]], np.float32)
+    np.savez(tmp_path / "data.npz", images=np.full((1, 3, 64, 64), 0.5, np.float32), truth=truth)
+    run = record(Request(cfg, data=tmp_path / "data.npz")).runs[0]
+    assert run.heads is not None
+    (head,) = run.heads.heads
+    (one,) = head.responsible
+    # 0.3 of 32 cells is the tenth column; a box of 19 pixels is most like the anchor of 20.
+    assert (one.row, one.column, one.number, one.truth) == (19, 9, 1, 0)
+    assert one.wanted == pytest.approx(truth[0, :4], abs=1e-5)
+    assert one.anchor == pytest.approx((20 / 64, 20 / 64))
+    weight = 2 - 0.3 * 0.3
+    terms = {term.name: term for term in one.terms}
+    assert terms["x"].target == pytest.approx(0.3 * 32 - 9, abs=1e-5)
+    assert terms["w"].target == pytest.approx(math.log(0.3 * 64 / 20), abs=1e-5)
+    for name in ("x", "y", "w", "h"):
+        assert terms[name].pull == pytest.approx(weight * (terms[name].target - terms[name].output), abs=1e-5)
+    assert terms["objectness"].pull == pytest.approx(1 - terms["objectness"].output, abs=1e-5)
+    assert {term.name: term.target for term in one.classes} == {"0": 0, "1": 1}
+    # All pulls together are the gradient that leaves the head.
+    total = math.sqrt(sum(value**2 for value in head.totals.values()))
+    assert total == pytest.approx(run.sent[2][1], rel=1e-5)
+
+
+def test_labels_move_with_the_grey_bars_of_their_picture(tmp_path: Path) -> None:
+    cfg = written(tmp_path, "detector.cfg", DETECTOR)
+    Image.new("RGB", (128, 64), "green").save(tmp_path / "wide.png")
+    label = written(tmp_path, "wide.txt", "1 0.25 0.5 0.5 1.0\n")
+    run = record(Request(cfg, data=tmp_path / "wide.png", truth=label)).runs[0]
+    assert run.heads is not None
+    # 128x64 becomes 64x32 in the middle of 64x64: heights halve.
+    assert run.heads.truths[0] == pytest.approx([0.25, 0.5, 0.5, 0.5, 1])
+
+
+def test_a_function_of_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(
+        tmp_path,
+        "scope_model.py",
+        "import undertow as ut\n\n\ndef model(x):\n    y = ut.tanh(x)\n    return ut.sum(ut.mul(y, y) + y)\n",
+    )
+    found = record(Request("scope_model:model", shapes=[(2, 3)]))
+    names = [row.type for row in found.rows]
+    tanh = names.index("tanh")
+    addends = [run[tanh] for run in found.runs[0].sent.values() if tanh in run]
+    assert len(addends) == 2
+    assert found.runs[0].trace.layers[tanh].gradient.norm <= sum(addends)
+    with pytest.raises(ShapeError, match="shapes of the arguments"):
+        record(Request("scope_model:model"))
+
+
+def reply(routes: Any, query: dict[str, str]) -> Any:
+    return json.loads(routes["/maps"](query).body)
+
+
+def test_full_maps_come_from_the_server(residual: str) -> None:
+    recording = record(Request(residual))
+    routes = routes_for(recording)
+    found = reply(routes, {"run": "0", "layer": "0", "kind": "output", "channels": "2,5"})
+    pixels = (decoded(found["image"]).astype(float) - 128) / 127 * found["limit"]
+    output = recording.runs[0].outputs[0][0]
+    assert found["size"] == [16, 16]
+    for place, channel in enumerate((2, 5)):
+        shown = pixels[:16, place * found["stride"] : place * found["stride"] + 16]
+        assert np.abs(shown - output[channel]).max() < found["limit"] / 100
+    for wrong in ({"run": "7"}, {"layer": "-1"}, {"layer": "x"}, {"channels": "99"}, {"channels": ""}, {"kind": "no"}):
+        with pytest.raises(UndertowError):
+            routes["/maps"]({"run": "0", "layer": "0", "kind": "output", "channels": "0"} | wrong)
+
+
+def test_the_command_writes_one_page_without_addresses_outside(
+    residual: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["scope", residual, "--html", str(tmp_path / "page.html")]) == 0
+    text = (tmp_path / "page.html").read_text()
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
+    assert data is not None
+    assert json.loads(data[1])["live"] is False
+    outside = set(re.findall(r"https?://[^\s\"'<)]+", re.sub(r"data:[^\"']+", "", text)))
+    assert outside <= {"http://www.w3.org/2000/svg"}
+    assert "written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["net.cfg", "--dialects", "exact,c"], "there is no dialect 'c'"),
+        (["net.cfg", "--dialect", "exact", "--dialects", "exact"], "one of them"),
+        (["net.cfg", "other.cfg"], "other.cfg"),
+        (["missing.cfg"], "missing.cfg"),
+        (["net.cfg", "--port", "70000"], "65535"),
+    ],
+)
+def test_bad_words_are_answered(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scope", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_lenet_has_maps_values_and_a_picture(tmp_path: Path) -> None:
+    told = document(record(Request(written(tmp_path, "lenet.prototxt", LENET))), live=False)
+    by_name = {layer["name"]: layer["index"] for layer in told["layers"]}
+    numbers = told["runs"][0]["layers"]
+    assert told["picture"].startswith("data:image/png")
+    assert numbers[by_name["conv1"]]["maps"]["gradient"]["size"] == (24, 24)
+    assert len(numbers[by_name["ip2"]]["values"]["gradient"]) == 10
+    with pytest.raises(FormatError):
+        record(Request(str(tmp_path / "absent.prototxt")))
