@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import runpy
 import sys
+import tempfile
+from pathlib import Path
 
 from undertow.caffe import glog
 from undertow.caffe.install import install
 
 
 def main(arguments: list[str]) -> int:
-    """Run the script named first, with the other words as its own; `-m module` as Python has it."""
+    """Run the script named first, with the other words as its own; `-m module` and `-c program` as Python has them."""
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: python -m undertow.caffe SCRIPT [words of the script]")
         print("       python -m undertow.caffe -m MODULE [words of the module]")
+        print("       python -m undertow.caffe -c PROGRAM [words of the program]")
         return 0 if arguments else 2
     install()
     glog.start()
@@ -23,6 +26,8 @@ def main(arguments: list[str]) -> int:
         sys.path[0] = os.getcwd()
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
         return 0
+    if arguments[0] == "-c" and len(arguments) > 1:
+        return run_program(arguments)
     script = arguments[0]
     if not os.path.exists(script):
         print(f"error: there is no script {script}", file=sys.stderr)
@@ -30,6 +35,17 @@ def main(arguments: list[str]) -> int:
     sys.argv = arguments
     sys.path[0] = os.path.dirname(os.path.abspath(script))
     runpy.run_path(script, run_name="__main__")
+    return 0
+
+
+def run_program(arguments: list[str]) -> int:
+    """Run a program that is one of the words, from a file of its own, so that its errors show their lines."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "program.py")
+        path.write_text(arguments[1], encoding="utf-8")
+        sys.argv = [str(path), *arguments[2:]]
+        sys.path[0] = os.getcwd()
+        runpy.run_path(str(path), run_name="__main__")
     return 0
 
 

@@ -95,6 +95,9 @@ class Detector(PictureNet):
 
     def _with_context(self, im: Array, window: Array) -> Array:
         size = int(self.blobs[self.inputs[0]].width)
+        if 2 * (self.context_pad or 0) >= size:
+            raise ShapeError(f"context_pad {self.context_pad} on both sides leaves nothing of {size} pixels",
+                             remedy="give a smaller context_pad")  # fmt: skip
         enlarged = size / (size - 2.0 * (self.context_pad or 0))
         half = (window[2:] - window[:2] + 1) / 2
         center = window[:2] + half

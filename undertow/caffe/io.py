@@ -7,6 +7,7 @@ scipy (extra `caffe`).
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -300,3 +301,26 @@ class Transformer:
         """A factor after everything else."""
         self._check_input(in_)
         self.input_scale[in_] = scale
+
+
+# --- what the original's module has imported, and scripts find there ---------------------------------------------
+
+_BORROWED = {
+    "skimage": ("skimage.io", ""),
+    "resize": ("skimage.transform", "resize"),
+    "zoom": ("scipy.ndimage", "zoom"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """`caffe.io.skimage`, `caffe.io.resize` (scikit-image's) and `caffe.io.zoom` (scipy's), imported when asked for."""
+    if name not in _BORROWED:
+        raise AttributeError(f"module 'caffe.io' has no attribute '{name}'")
+    module, member = _BORROWED[name]
+    package = module.partition(".")[0]
+    try:
+        found = importlib.import_module(module)
+    except ImportError:
+        extra = "demo" if package == "skimage" else "caffe"
+        raise MissingPackage("scikit-image" if package == "skimage" else package, extra, f"caffe.io.{name}") from None
+    return getattr(found, member) if member else importlib.import_module(package)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from undertow.caffe.layer import Layer, NoGradient, Results, Shapes
 from undertow.caffe.layers_forks import image_shape
 from undertow.caffe.proto.api import find_beside
 from undertow.core.variable import Variable
-from undertow.errors import FormatError
+from undertow.errors import FormatError, UndertowWarning, describe
 
 Array = np.ndarray[Any, Any]
 Variables = Sequence[Variable]
@@ -102,8 +103,18 @@ class DetectionOutput(NoGradient):
             raise self.refusal(
                 "nms_threshold must be 0 or more and eta above 0 up to 1", field="detection_output_param"
             )
+        for name in ("save_output_param", "visualize"):
+            if o.has_field(name) and getattr(o, name):
+                self._not_followed(name)
         self._found = 1
         self._rows: Array | None = None
+
+    def _not_followed(self, name: str) -> None:
+        """SSD writes files of results or shows pictures here; a layer of this project only computes."""
+        text = describe(f"{name} is not followed: detections are in the top only", line=self.message.line_of(),
+                        file=None if self.context.file is None else str(self.context.file), layer=self._label,
+                        remedy="read them from the blob after each pass")  # fmt: skip
+        warnings.warn(UndertowWarning(text), stacklevel=3)
 
     def top_shapes(self, bottom: Shapes) -> Shapes:
         o = self.message.detection_output_param
@@ -184,6 +195,10 @@ class DetectionEvaluate(NoGradient):
         if o.num_classes < 1 or o.overlap_threshold <= 0:
             raise self.refusal("num_classes must be given, and overlap_threshold above 0",
                                "write num_classes: 21", "detection_evaluate_param")  # fmt: skip
+        if o.has_field("resize_param") and o.resize_param.resize_mode != "WARP":
+            raise self.refusal("resize_param of detection_evaluate_param is known here as WARP only",
+                               "leave it out, and name_size_file too: overlaps are then those of the net's picture",
+                               "detection_evaluate_param")  # fmt: skip
         self.background = int(np.array(o.background_label_id, np.uint32).astype(np.int32))
         self._sizes: Array | None = None
         if o.has_field("name_size_file"):
@@ -256,6 +271,6 @@ def read_sizes(path: str) -> Array:
     for number, line in enumerate(read_lines(path), 1):
         words = line.split()
         if len(words) != 3 or not all(word.isdigit() and int(word) for word in words[1:]):
-            raise FormatError("a line is `name height width`", file=path, line=number)
+            raise FormatError(f"{path}:{number}: a line is `name height width`")
         sizes.append([int(word) for word in words[1:]])
     return np.array(sizes)

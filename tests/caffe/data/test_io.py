@@ -156,3 +156,16 @@ def test_oversample_by_hand() -> None:
     np.testing.assert_array_equal(crops[5:], np.array(corners)[:, :, ::-1])
     with pytest.raises(ShapeError, match="do not fit"):
         io.oversample([image], (5, 2))
+
+
+def test_names_that_the_original_imports() -> None:
+    """Scripts write caffe.io.skimage.io.imread(...) and the like."""
+    skimage = pytest.importorskip("skimage")
+    from scipy import ndimage
+
+    assert io.skimage is skimage
+    assert io.skimage.io.imread
+    assert io.resize is skimage.transform.resize
+    assert io.zoom is ndimage.zoom
+    with pytest.raises(AttributeError, match=r"caffe\.io.*'sci'"):
+        _ = io.sci

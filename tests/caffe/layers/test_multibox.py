@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from tests.caffe.net.texts import inputs, layer, net
 from undertow.caffe.boxes import coverage, decode, encode, match, overlaps, project, suppress
 from undertow.caffe.net import Net
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, UndertowWarning
 
 CLASSES, COUNT = 3, 30
 VARIANCE = [0.1, 0.1, 0.2, 0.2]
@@ -294,3 +295,28 @@ def test_a_region_outside_the_batch() -> None:
     built.blobs["r"].data[...] = [[3, 0, 0, 1, 1]]
     with pytest.raises(UndertowError, match=r"image 3, the batch has 1"):
         built.forward()
+
+
+def test_sizes_of_pictures_decide_in_pixels(tmp_path: Path) -> None:
+    """In a picture of 10 x 20 pixels corners are pixels that belong to the box: 9 wide is 10, 11 wide 12."""
+    (tmp_path / "sizes.txt").write_text("a 10 20\n")
+    truth, found = [[0, 1, 0, 0, 0, 0.45, 0.9, 0]], [[0, 1, 0.5, 0, 0, 0.55, 0.9]]
+    overlap = (10 * 10) / (12 * 10)  # 9 / 11 without the pixel that belongs to both ends
+    rest = f'name_size_file: "{tmp_path}/sizes.txt" overlap_threshold: '
+    assert evaluate(found, truth, rest + f"{overlap - 0.001}")[2, 3:].tolist() == [1, 0]
+    assert evaluate(found, truth, rest + f"{overlap + 0.001}")[2, 3:].tolist() == [0, 1]
+    assert evaluate(found, truth, f"overlap_threshold: {9 / 11 + 0.001}")[2, 3:].tolist() == [0, 1]
+    with pytest.raises(UndertowError, match="WARP only"):
+        evaluate(found, truth, "resize_param { resize_mode: FIT_SMALL_SIZE height: 3 width: 3 }")
+    (tmp_path / "sizes.txt").write_text("a 10\n")
+    with pytest.raises(UndertowError, match=r"sizes\.txt:1: a line is `name height width`"):
+        evaluate(found, truth, rest + "0.5")
+
+
+def test_what_detection_output_does_not_do_is_told() -> None:
+    for option, name in (('save_output_param { output_directory: "x" }', "save_output_param"),
+                         ("visualize: true", "visualize")):  # fmt: skip
+        with pytest.warns(UndertowWarning, match=f"{name} is not followed"):
+            net(inputs(a=(1, 4), b=(1, 2), c=(1, 2, 4)),
+                layer("y", "DetectionOutput", "a b c", rest=f"detection_output_param {{ num_classes: 2 {option} }}"),
+                force=False)  # fmt: skip

@@ -102,6 +102,8 @@ def test_a_script_runs_as_it_is(tmp_path: Path) -> None:
     assert "hello log" not in quiet.stderr
     assert run("nothing.py", cwd=tmp_path).returncode == 2
     assert run("--help", cwd=tmp_path).returncode == 0
+    done = run("-c", "import sys, caffe\nprint(sys.argv[1:], caffe.TEST)", "a", cwd=tmp_path)
+    assert done.stdout == "['a'] 1\n"
 
 
 def test_names_of_the_whole_program() -> None:

@@ -83,6 +83,9 @@ def test_detector_with_context_fills_with_the_mean(tmp_path: Path) -> None:
     np.testing.assert_allclose(corner[0], 100 / 255, rtol=1e-5)
     np.testing.assert_allclose(corner[:, 0], 100 / 255, rtol=1e-5)
     np.testing.assert_allclose(corner[2:4, 2:4], 0, atol=1e-6)
+    detector.context_pad = 3
+    with pytest.raises(UndertowError, match="leaves nothing of 6 pixels"):
+        detector.crop(image, np.array([7, 7, 12, 12]))
 
 
 # --- drawing ----------------------------------------------------------------------------------------------
