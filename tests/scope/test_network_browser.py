@@ -1,0 +1,305 @@
+"""The page about one network in a real browser: graph, steps, numbers, keys, dialects, maps and boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.inspect.yolov3 import yolov3_cfg
+from tests.scope.networks import DETECTOR, LENET, RESIDUAL
+from undertow.inspect.formulas import shape_text
+from undertow.inspect.text import number_text, share_text
+from undertow.scope.app import routes_for, write_page
+from undertow.scope.recording import Recording, Request, record
+from undertow.scope.server import Server
+
+playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install 'undertow[browser]'")
+CHROMIUM = Path("/usr/bin/chromium")
+pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason="needs Debian's chromium")
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=str(CHROMIUM), args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """A page that may not complain, nor ask for anything from outside."""
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    complaints: list[str] = []
+    asked: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.set_default_timeout(20_000)
+    yield page
+    page.close()
+    assert complaints == []
+    assert [url for url in asked if not url.startswith(("http://127.0.0.1:", "data:", "blob:", "file:"))] == []
+
+
+def recorded(folder: Path, name: str, text: str, **options: Any) -> Recording:
+    (folder / name).write_text(text)
+    return record(Request(str(folder / name), **options))
+
+
+@pytest.fixture(scope="module")
+def lenet(tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    return recorded(tmp_path_factory.mktemp("lenet"), "lenet.prototxt", LENET)
+
+
+@pytest.fixture(scope="module")
+def residual(tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    return recorded(tmp_path_factory.mktemp("residual"), "residual.cfg", RESIDUAL)
+
+
+def opened(page: Any, recording: Recording, folder: Path) -> None:
+    """The page as one file, ready."""
+    write_page(recording, folder / "page.html")
+    page.goto((folder / "page.html").as_uri())
+    page.wait_for_function("document.documentElement.dataset.ready")
+
+
+def cells(page: Any, table: str) -> list[list[str]]:
+    """The cells of a table's body."""
+    found: list[list[str]] = page.eval_on_selector_all(
+        f"#{table} tbody tr", "rows => rows.map(row => [...row.cells].map(cell => cell.innerText.trim()))"
+    )
+    return found
+
+
+def test_the_graph_of_lenet_has_a_node_for_each_layer_and_no_overlaps(
+    page: Any, lenet: Recording, tmp_path: Path
+) -> None:
+    opened(page, lenet, tmp_path)
+    names = page.eval_on_selector_all(".node .node-name", "nodes => nodes.map(node => node.textContent)")
+    assert len(names) == len(lenet.rows)
+    assert names[1].startswith("conv1")
+    boxes = [node.bounding_box() for node in page.query_selector_all(".node .box")]
+    for i, a in enumerate(boxes):
+        for b in boxes[i + 1 :]:
+            apart = a["x"] + a["width"] <= b["x"] or b["x"] + b["width"] <= a["x"]
+            assert apart or a["y"] + a["height"] <= b["y"] or b["y"] + b["height"] <= a["y"]
+
+
+def test_stepping_changes_what_is_shown_and_says_so(page: Any, residual: Recording, tmp_path: Path) -> None:
+    opened(page, residual, tmp_path)
+    assert page.inner_text("#sentence") == f"Forward pass done, loss {residual.runs[0].trace.loss:.6g}. 7 steps back"
+    assert page.query_selector(".node.arrived") is None
+    page.click("#on")
+    page.click("#on")
+    assert page.inner_text("#sentence").startswith("Step 2 of 7: layer 5 connected, gradient norm ")
+    assert page.inner_text("#said") == page.inner_text("#sentence")
+    assert len(page.query_selector_all(".node.arrived")) == 2
+    assert page.inner_text(".panel-heading h2") == "Layer 5 connected"
+    page.click("#back")
+    assert len(page.query_selector_all(".node.arrived")) == 1
+    page.fill("#slider", "7")
+    assert len(page.query_selector_all(".node.arrived")) == 7
+    page.click("#first")
+    page.click("#play")
+    page.wait_for_selector(".node.arrived")
+    page.click("#play")
+    page.click("#last")
+    assert page.get_attribute("#slider", "aria-valuetext") == page.inner_text("#sentence")
+
+
+def test_numbers_are_those_of_trace(page: Any, lenet: Recording, tmp_path: Path) -> None:
+    opened(page, lenet, tmp_path)
+    page.click("#tab-numbers")
+    trace = lenet.runs[0].trace
+    for layer in trace.layers:
+        page.fill("#search", layer.name)
+        for kind, found in (("output", layer.output), ("gradient", layer.gradient)):
+            shown = {row[0]: row[1] for row in cells(page, f"statistics-{kind}")}
+            expected = {
+                "norm": found.norm, "mean": found.mean, "deviation": found.deviation, "min": found.minimum,
+                "max": found.maximum,
+            }  # fmt: skip
+            for name, value in expected.items():
+                assert shown[name] == number_text(value), (layer.name, kind, name)
+            assert shown["zeros"] == share_text(found.zeros)
+        for row in cells(page, "parameters") if layer.parameters else ():
+            parameter = layer.parameters[row[0]]
+            assert row[1:] == [number_text(n) for n in (parameter.norm, parameter.gradient, parameter.update)]
+
+
+def test_addends_meet_and_the_other_dialect_loses_one(page: Any, residual: Recording, tmp_path: Path) -> None:
+    opened(page, residual, tmp_path)
+    page.fill("#search", "0")
+    exact, cpu = residual.runs
+    shown = cells(page, "arrives")
+    assert [row[0] for row in shown] == ["from 1 conv 1x1", "from 3 shortcut", "Sum of 2"]
+    assert shown[0][1:] == [number_text(run.sent[1][0]) for run in (exact, cpu)]
+    assert shown[1][1:] == [number_text(exact.sent[3][0]), "0, lost"]
+    assert shown[2][1:] == [number_text(run.trace.layers[0].gradient.norm) for run in (exact, cpu)]
+    page.click("#last")
+    assert page.query_selector(".edge.lost") is None
+    page.click("#run-darknet-cpu")
+    assert len(page.query_selector_all(".edge.lost")) == 1
+    assert "0, lost" in page.eval_on_selector_all(".edge-label", "labels => labels.map(label => label.textContent)")
+    page.click("#tab-dialects")
+    assert page.inner_text("#lost") == "1 of 1 in shortcut layers"
+    assert [row[:4] for row in cells(page, "paths")] == [["3 shortcut", "0 conv 3x3", shown[1][1], "0"]]
+
+
+def test_formula_shapes_and_story(page: Any, lenet: Recording, tmp_path: Path) -> None:
+    opened(page, lenet, tmp_path)
+    page.fill("#search", "conv2")
+    row = next(row for row in lenet.rows if row.name == "conv2")
+    assert page.inner_text("#formula").split("\n") == list(row.formula)
+    assert "weight gradient 50x500 = output gradient 50x64 times columns 64x500" in page.inner_text("#formula")
+    assert shape_text(row.outputs[0]) in page.inner_text(".facts")
+    page.click("#tab-story")
+    assert page.inner_text("#story").strip() == "\n".join(lenet.stories[row.index]).strip()
+
+
+def test_everything_by_keyboard(page: Any, residual: Recording, tmp_path: Path) -> None:
+    opened(page, residual, tmp_path)
+    press = page.keyboard.press
+    press("End")
+    assert page.inner_text("#sentence").startswith("Step 7 of 7")
+    press("ArrowLeft")
+    assert page.inner_text("#sentence").startswith("Step 6 of 7")
+    press("Home")
+    press("ArrowRight")
+    assert page.inner_text("#sentence").startswith("Step 1 of 7")
+    press("ArrowUp")
+    assert page.inner_text(".panel-heading h2") == "Layer 5 connected"
+    assert page.evaluate("document.activeElement.classList.contains('node')")
+    press("d")
+    assert page.get_attribute("#run-darknet-cpu", "aria-pressed") == "true"
+    press("2")
+    assert page.get_attribute("#tab-numbers", "aria-selected") == "true"
+    press("/")
+    page.keyboard.type("short")
+    assert page.inner_text(".panel-heading h2") == "Layer 3 shortcut"
+    assert page.inner_text("#found") == "1 found"
+    press("Escape")
+    before = page.get_attribute(".graph > g", "transform")
+    press("+")
+    assert page.get_attribute(".graph > g", "transform") != before
+    press("?")
+    assert page.is_visible("dialog")
+    press("Escape")
+    # Every control is reached by Tab, and each has a name.
+    nameless = page.eval_on_selector_all(
+        "button, select, input, [role=button]",
+        "all => all.filter(e => !(e.getAttribute('aria-label') || e.textContent.trim() || e.labels?.length)).length",
+    )
+    assert nameless == 0
+
+
+def test_yolov3_folds_unfolds_and_is_found(page: Any, tmp_path: Path) -> None:
+    recording = recorded(tmp_path, "yolov3.cfg", yolov3_cfg(2), size=64, batch=1)
+    size = write_page(recording, tmp_path / "page.html")
+    assert size < 5_000_000
+    page.goto((tmp_path / "page.html").as_uri())
+    page.wait_for_function("document.documentElement.dataset.ready")
+    times = page.eval_on_selector_all(
+        ".node.folded .node-name", "names => names.map(name => name.firstChild.textContent)"
+    )
+    assert times == ["×2", "×8", "×8", "×4", "×3", "×2", "×2"]
+    layers = [
+        int(i) for text in page.eval_on_selector_all(".node", "n => n.map(e => e.dataset.layers)") for i in text.split()
+    ]
+    assert sorted(layers) == list(range(107))
+    page.click("#fold")
+    assert len(page.query_selector_all(".node")) == 107
+    page.click("#fold")
+    assert len(page.query_selector_all(".node")) < 60
+    page.fill("#search", "36")
+    assert page.inner_text(".panel-heading h2") == "Layer 36 shortcut"
+    page.click(".node.selected .fold-button")
+    assert len(page.query_selector_all(".group")) == 1
+    page.click("#tab-dialects")
+    assert page.inner_text("#lost") == "23 of 23 in shortcut layers, 0 of 6 in route layers"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_light_and_dark_are_readable(browser: Any, residual: Recording, tmp_path: Path, theme: str) -> None:
+    page = browser.new_context(color_scheme=theme, viewport={"width": 1024, "height": 700}).new_page()
+    opened(page, residual, tmp_path)
+    page.click("#last")
+    assert page.get_attribute("html", "data-theme") == theme
+    for place in ("#sentence", ".node-size", ".soft", ".tabs button", "#arrives td"):
+        assert contrast(page, place) >= 4.5, place
+    # Nothing runs out of the window.
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1024
+    page.click("#theme")
+    assert page.get_attribute("html", "data-theme") != theme
+    page.context.close()
+
+
+def contrast(page: Any, place: str) -> float:
+    """Of an element's letters with what lies behind them (WCAG 2)."""
+    front, back = page.eval_on_selector(
+        place,
+        """element => {
+          const style = getComputedStyle(element);
+          const svg = element instanceof SVGElement;
+          let behind = svg ? element.parentElement.querySelector(".box") : element;
+          const fill = (e) => svg ? getComputedStyle(e).fill : getComputedStyle(e).backgroundColor;
+          while (!svg && fill(behind) === "rgba(0, 0, 0, 0)") behind = behind.parentElement;
+          return [svg ? style.fill : style.color, fill(behind)];
+        }""",
+    )
+    one, other = sorted((luminance(front), luminance(back)))
+    return (other + 0.05) / (one + 0.05)
+
+
+def luminance(colour: str) -> float:
+    parts = [float(part) / 255 for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
+    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_boxes_and_their_pulls(page: Any, tmp_path: Path) -> None:
+    truth = np.array([[0.3, 0.6, 0.3, 0.3, 1.0, 0.7, 0.3, 0.1, 0.12, 0]], np.float32)
+    np.savez(tmp_path / "data.npz", images=np.full((1, 3, 64, 64), 0.5, np.float32), truth=truth)
+    names = ("cat", "dog")
+    recording = recorded(tmp_path, "detector.cfg", DETECTOR, data=tmp_path / "data.npz", names=names)
+    opened(page, recording, tmp_path)
+    page.click("#tab-boxes")
+    assert len(page.query_selector_all(".boxes-picture .box-truth")) == 2
+    choices = page.query_selector_all(".choices button")
+    assert sorted(choice.inner_text() for choice in choices) == [
+        "cat: layer 2, anchor 0, cell 9, 22", "dog: layer 2, anchor 1, cell 19, 9",
+    ]  # fmt: skip
+    heads = recording.runs[0].heads
+    assert heads is not None
+    for place in range(2):
+        page.click(f".choices button:nth-child({place + 1})")
+        one = heads.heads[0].responsible[place]
+        shown = {row[0]: row[1:4] for row in cells(page, "terms")}
+        for term in one.terms:
+            assert shown[term.name] == [number_text(n) for n in (term.output, term.target, term.pull)]
+        assert page.query_selector(".boxes-picture .pull-line") is not None
+    page.check("#show-pull")
+    page.wait_for_selector(".boxes-picture image[style]", state="attached")
+
+
+def test_full_maps_are_fetched_from_the_server(page: Any, lenet: Recording) -> None:
+    with Server(routes_for(lenet)) as server:
+        page.goto(server.url)
+        page.wait_for_function("document.documentElement.dataset.ready")
+        page.fill("#search", "conv2")
+        page.click("#tab-maps")
+        page.wait_for_selector(".thumbnail")
+        assert len(page.query_selector_all(".thumbnail")) == 32
+        page.select_option("#channels", "3")
+        page.wait_for_selector(".thumbnail[aria-label='Channel 49']")
+        assert len(page.query_selector_all(".thumbnail")) == 4
+        assert "Channel 48, 8x8 pixels" in page.inner_text(".maps-card")
