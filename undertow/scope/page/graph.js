@@ -271,7 +271,7 @@ export class GraphView {
 
 /** "4 shortcut"; layers that are called by their type keep one name. */
 export function title(layer) {
-  return layer.name === layer.label ? layer.name : `${layer.name}  ${layer.label}`;
+  return layer.name === layer.label ? layer.name : `${layer.name} ${layer.label}`;
 }
 
 function shortened(text, most) {
