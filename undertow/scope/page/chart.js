@@ -50,7 +50,7 @@ function chart(place, options, columns) {
     values: (_, values) => values.map((value) => (value === null ? "" : numberText(value))), ...extra,
   });
   const settings = {
-    width: Math.max(place.clientWidth, 120), height: options.height ?? 160,
+    width: Math.max(roomIn(place), 120), height: options.height ?? 160,
     legend: { show: options.legend !== false, markers: { dash: (_, line) => ["solid", "dashed", "dotted", "double"][(line - 1) % 4] } },
     cursor: { drag: { x: false, y: false }, points: { size: 6 } },
     scales: options.scales,
@@ -64,7 +64,7 @@ function chart(place, options, columns) {
   const plot = new uPlot(settings, columns, place);
   if (options.click) plot.over.addEventListener("click", () => plot.cursor.idx !== null && options.click(plot.cursor.idx));
   const watch = new ResizeObserver(() => {
-    if (place.clientWidth > 0) plot.setSize({ width: place.clientWidth, height: settings.height });
+    if (place.clientWidth > 0) plot.setSize({ width: roomIn(place), height: settings.height });
   });
   watch.observe(place);
   open.add(plot);
@@ -73,6 +73,12 @@ function chart(place, options, columns) {
     update: (fresh) => plot.setData(fresh),
     destroy: () => { watch.disconnect(); open.delete(plot); plot.destroy(); },
   };
+}
+
+/** The width of an element between its paddings. */
+function roomIn(place) {
+  const style = getComputedStyle(place);
+  return Math.floor(place.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight));
 }
 
 function texts(text) {
