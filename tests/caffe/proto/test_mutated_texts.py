@@ -19,7 +19,7 @@ SEEDS = [text for pair in ACCEPTED for text in pair if text.strip()] + [text for
 WORDS = r"""{ } < > [ ] : , ; "x" 'y' name layer input_dim type state level phase TRAIN TEST 1 -1 0x1F 017 08 0x 1.5
 1.5f 1e3 1e .5 - -inf inf nan true f 99999999999 loss_weight blobs data [foo.bar] $ / \ é 2"""
 PIECES = [*WORDS.split(), "# c\n", "\n", " ", '"', "'", '"a" "b"', "\x01"]
-# Escapes, a plus sign and a blank that only Python takes; for C++ alone a sign apart from its number, 0x0 as truth value.
+# Escapes, a plus sign, a blank that only Python takes; for C++ alone a sign apart, 0x0 as a truth value.
 PYTHON_ONLY = re.compile(r"\\[^abfnrtvxuU0-7'\"?\\]|\+|\u00a0")
 CPP_ONLY = re.compile(r"-\s|-#|\b0[x0-7][01]*\b", re.IGNORECASE)
 
