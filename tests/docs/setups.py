@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from tests.docs import darknet_commands
 from undertow.cli import main
 
 ANCHORS = "10,14, 23,27, 37,58, 81,82, 135,169, 344,319"
@@ -143,6 +144,7 @@ SETUPS: dict[str, Callable[[], dict[str, Any] | None]] = {
     "caffe-data.md": pictures_and_mnist,
     "caffe-nets.md": lenet,
     "caffe-training.md": lenet_training,
+    "darknet-commands.md": darknet_commands.prepare,
     "explain.md": yolov3,
     "fine-tune.md": published_tiny,
     "start.md": demo_run,

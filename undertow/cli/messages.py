@@ -16,6 +16,17 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def put(data: bytes) -> None:
+    """Bytes on stdout as they are, at once; decoded where it takes nothing but text."""
+    stream = getattr(sys.stdout, "buffer", None)
+    if stream is None:
+        sys.stdout.write(data.decode("utf-8", "replace"))
+        return
+    sys.stdout.flush()
+    stream.write(data)
+    stream.flush()
+
+
 def warn(text: str) -> None:
     say(f"warning: {text}")
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from undertow.cli.messages import say
+from undertow.cli.messages import put, say
 from undertow.cli.shared import BACKUP_EVERY, COMMON, GPUS_IDLE, computing, dialect_of, introduce, to_go_on
 from undertow.cli.words import Command, Flag, UsageError, Words
 
@@ -57,12 +57,9 @@ def generate(words: Words) -> int:
         seed = int(time.time()) if words["srand"] is None else words["srand"]
         if words["srand"] is None:
             say(f"-srand {seed} gives this text again")
-        out = sys.stdout.buffer
         for token in writer.generate(_bytes(words["seed"]), words["len"], seeded(seed, writer.net.shapes)):
-            out.write(written(token) if written else bytes([token % 256]))
-            out.flush()
-        out.write(b"\n")
-        out.flush()
+            put(written(token) if written else bytes([token % 256]))
+        put(b"\n")
     return 0
 
 
@@ -90,15 +87,13 @@ def vec(words: Words) -> int:
     """rnn vec CFG [WEIGHTS]: lines are read from stdin."""
     with computing(words):
         writer = _writer(words, 1.0)
-        out = sys.stdout.buffer
         for line in sys.stdin.buffer:
             text = line.translate(None, b" \t\n")  # as the original's strip does
             writer.net.reset_state()
             for token in (*_bytes(words["seed"]), *text, ord(" ")):
                 writer.read(token)
             values = "".join(f",{value:g}" for value in writer.net.layers[0].output.reshape(-1))
-            out.write(text + values.encode() + b"\n")
-            out.flush()
+            put(text + values.encode() + b"\n")
     return 0
 
 
