@@ -31,6 +31,14 @@ class Page:
         return self.module.replace(".", "-") + ".md"
 
 
+_DARKNET = (
+    "undertow.darknet.files.shapes",
+    "undertow.darknet.files.weights",
+    "undertow.darknet.files.labels",
+    "undertow.darknet.detection.evaluate",
+    "undertow.darknet.detection.nms",
+    "undertow.darknet.detection.anchors",
+)
 _INSPECT = ("explain", "trace", "trace_nets", "trace_file", "compare", "watch")
 PAGES = (
     Page("undertow", "The engine"),
@@ -40,8 +48,13 @@ PAGES = (
     Page("undertow.optimizers", "Optimisers and learning-rate policies"),
     Page("undertow.data", "Data"),
     Page("undertow.darknet", "Darknet"),
+    Page("undertow.darknet.files", "Darknet's files, measures and suppression", _DARKNET),
     Page("undertow.caffe", "Caffe, under pycaffe's names"),
     Page("undertow.caffe.net", "Caffe nets", ("undertow.caffe.net", "undertow.caffe.solver")),
+    Page("undertow.caffe.proto", "Caffe's messages and files"),
+    Page("undertow.caffe.data", "Caffe's data and tools", ("undertow.caffe.data", "undertow.caffe.tools")),
+    Page("undertow.plans", "Plans"),
+    Page("undertow.core.registry", "The registry of operations"),
     Page(
         "undertow.inspect",
         "Looking in",

@@ -33,18 +33,22 @@ class Counts:
 
     @property
     def precision(self) -> float:
+        """Share of right ones among the detections, 0 to 1; 0 where there are none."""
         return _ratio(self.true_positives, self.true_positives + self.false_positives)
 
     @property
     def recall(self) -> float:
+        """Share of the true objects that were found, 0 to 1; 0 where there are none."""
         return _ratio(self.true_positives, self.true_positives + self.false_negatives)
 
     @property
     def f1(self) -> float:
+        """Harmonic mean of precision and recall."""
         return _ratio(2 * self.precision * self.recall, self.precision + self.recall)
 
     @property
     def average_iou(self) -> float:
+        """Mean overlap with the true boxes over all detections, wrong ones counted as 0."""
         return _ratio(self.iou_sum, self.true_positives + self.false_positives)
 
     def __add__(self, other: Counts) -> Counts:
@@ -207,10 +211,12 @@ class RecallResult:
 
     @property
     def recall(self) -> float:
+        """Share of the true boxes that some proposal covers, 0 to 1."""
         return _ratio(self.found, self.truths)
 
     @property
     def proposals_per_picture(self) -> float:
+        """Mean number of proposals."""
         return _ratio(self.proposals, self.pictures)
 
 

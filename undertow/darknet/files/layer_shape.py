@@ -45,10 +45,12 @@ class LayerShape:
 
     @property
     def nweights(self) -> int:
+        """Number of its weights, biases left out."""
         return sum(spec.count for spec in self.parameters if spec.kind == "weights")
 
     @property
     def nbiases(self) -> int:
+        """Number of its biases."""
         return sum(spec.count for spec in self.parameters if spec.kind == "biases")
 
     @property
