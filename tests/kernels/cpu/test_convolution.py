@@ -56,6 +56,10 @@ GRID = {
     "winograd, no padding": (1, 20, 48, 19, 18, (3, 3), ConvGeometry()),
     "winograd, uneven padding": (1, 20, 48, 19, 18, (3, 3), ConvGeometry(pad=(3, 1, 0, 2))),
     "winograd, several blocks of k": (1, 300, 40, 12, 12, (3, 3), ConvGeometry(pad=(1, 1, 1, 1))),
+    "winograd 5x5, few tiles": (2, 20, 40, 11, 12, (5, 5), ConvGeometry(pad=(2, 2, 2, 2))),
+    "winograd 5x5, many tiles": (3, 20, 37, 33, 30, (5, 5), ConvGeometry(pad=(2, 2, 2, 2))),
+    "winograd 5x5, mosaic, uneven padding": (7, 33, 18, 9, 7, (5, 5), ConvGeometry(pad=(4, 0, 1, 3))),
+    "winograd 5x5, several blocks of k": (1, 300, 20, 12, 12, (5, 5), ConvGeometry()),
     "stride 2, wide": (2, 24, 40, 30, 100, (3, 3), ConvGeometry(stride=(2, 2), pad=(1, 1, 1, 1))),
     "wide, dilation, uneven": (1, 17, 70, 9, 131, (2, 3), ConvGeometry((1, 2), (0, 1, 5, 0), (1, 3))),
     "stride 2": (2, 32, 64, 21, 20, (3, 3), ConvGeometry(stride=(2, 2), pad=(1, 1, 1, 1))),
@@ -86,7 +90,7 @@ def test_all_passes_on_the_grid(case, level, rng):
     n=st.integers(1, 3),
     channels=st.tuples(st.integers(1, 40), st.integers(1, 40)),
     size=st.tuples(st.integers(1, 14), st.integers(1, 14)),
-    kernel=st.sampled_from([(1, 1), (3, 3), (2, 3), (5, 1), (4, 4)]),
+    kernel=st.sampled_from([(1, 1), (3, 3), (2, 3), (5, 1), (4, 4), (5, 5)]),
     stride=st.tuples(st.integers(1, 3), st.integers(1, 3)),
     pad=st.tuples(*[st.integers(0, 3)] * 4),
     dilation=st.sampled_from([(1, 1), (2, 1), (1, 3)]),
@@ -111,7 +115,7 @@ def test_all_passes_on_random_shapes(n, channels, size, kernel, stride, pad, dil
     [(4, 13, 49, (2, 2)), (2, 13, 28, (1, 2)), (1, 13, 16, (1, 1)), (4, 52, 676, (1, 1))],
 )
 def test_images_share_tiles(n, size, tiles, images):
-    grid, numbers = winograd._grid(n, (size, size), (size, size), (1, 1), 4)
+    grid, numbers = winograd._grid(n, (size, size), (size, size), (1, 1), 43)
     assert grid.tiles == tiles
     assert sorted(numbers[3:5]) == sorted(images)
 

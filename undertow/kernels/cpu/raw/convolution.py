@@ -31,7 +31,7 @@ class Convolution:
         self.window = Window(*kernel, sy, sx, dy, dx, geometry.pad[0], geometry.pad[2])
         self.taps = self.window.taps
         self.out_h, self.out_w = geometry.output_size(h, w, kernel)
-        self.m = 4
+        self.form = 43
         if kernel == (1, 1) and geometry.stride == (1, 1) and not any(geometry.pad):
             self.kind = "pointwise"
         elif self._winograd_pays(n, (h, w), kernel, geometry, fast):
@@ -46,18 +46,24 @@ class Convolution:
         self._tables = _Tables(self.window, h, w, self.out_h, self.out_w, self.kind == "winograd")
 
     def _winograd_pays(self, n: int, size: Pair, kernel: Pair, geometry: ConvGeometry, fast: bool) -> bool:
-        """Sets m. Tiles that stick out of the images are lost work."""
-        if kernel != (3, 3) or geometry.stride != (1, 1) or geometry.dilation != (1, 1):
+        """Sets form. Tiles that stick out of the images are lost work."""
+        forms = {(3, 3): (43, 23) if fast else (23,), (5, 5): (25,) if fast else ()}.get(kernel, ())
+        if not forms or geometry.stride != (1, 1) or geometry.dilation != (1, 1):
             return False
         if min(self.inputs, self.outputs) < _FEW_CHANNELS:
             return False
         out, before = (self.out_h, self.out_w), (self.window.top, self.window.left)
 
-        def cost(m: int) -> int:
-            return winograd.tiles_of(n, size, out, before, m) * (m + 2) ** 2
+        def cost(form: int) -> int:
+            return winograd.tiles_of(n, size, out, before, form) * winograd.tile_of(form) ** 2
 
-        self.m = 4 if fast and cost(4) <= cost(2) else 2
-        return cost(self.m) * 3 <= 9 * n * self.out_h * self.out_w * 2
+        self.form = min(forms, key=cost)
+        return cost(self.form) * 3 <= self.taps * n * self.out_h * self.out_w * 2
+
+    @property
+    def _opposite_padding(self) -> Pair:
+        """Padding (top, left) of the stride-1 convolution from gy to gx."""
+        return self.window.kh - 1 - self.window.top, self.window.kw - 1 - self.window.left
 
     # ---- weights ------------------------------------------------------------------------------------
     def pack(self, w: int, packed: int, memory: Scratch) -> None:
@@ -85,7 +91,7 @@ class Convolution:
         if self.kind == "pointwise":
             direct.pointwise(x, w, y, memory, then)
         elif self.kind == "winograd":
-            winograd.forward(x, w, y, win.top, win.left, self.m, memory, then)
+            winograd.forward(x, w, y, win.top, win.left, self.form, memory, then)
         elif self.kind == "rows":
             direct.rows_forward(x, w, y, win, memory, then)
         else:
@@ -97,7 +103,7 @@ class Convolution:
         if self.kind == "pointwise":
             direct.pointwise(gy, w, gx, memory, then)
         elif self.kind == "winograd":
-            winograd.forward(gy, w, gx, 2 - self.window.top, 2 - self.window.left, self.m, memory, then)
+            winograd.forward(gy, w, gx, *self._opposite_padding, self.form, memory, then)
         else:
             for walk in self._tables.backward:
                 direct.convolve(gy, w, self.taps, gx, walk, self._zeros.ctypes.data, memory, then)
@@ -105,9 +111,8 @@ class Convolution:
     def backward_data_from(self, gy: Tensor, w: int, gx: Tensor, memory: Scratch, *, accumulate: bool = False) -> None:
         """`backward_data` with weights from `pack`: for a plan, which keeps its weights in that form only."""
         if self.kind == "winograd":
-            top, left = 2 - self.window.top, 2 - self.window.left
             then = Epilogue(accumulate=accumulate)
-            winograd.forward(gy, w, gx, top, left, self.m, memory, then, winograd.PACKED_OPPOSITE)
+            winograd.forward(gy, w, gx, *self._opposite_padding, self.form, memory, then, winograd.PACKED_OPPOSITE)
             return
         with memory.frame():
             transposed = memory.take(self.transposed_size)
@@ -117,7 +122,7 @@ class Convolution:
     def backward_weights(self, x: Tensor, gy: Tensor, gw: int, memory: Scratch) -> None:
         """gw = gradient of the weights, packed as by `pack`."""
         if self.kind == "winograd":
-            winograd.backward_weights(x, gy, gw, self.window.top, self.window.left, self.m, memory)
+            winograd.backward_weights(x, gy, gw, self.window.top, self.window.left, self.form, memory)
         elif self.kind == "rows":
             direct.rows_backward_weights(x, gy, gw, self.window, memory)
         else:
@@ -128,7 +133,7 @@ class Convolution:
         """`forward` with OIHW weights at w."""
         if self.kind == "winograd":
             win = self.window
-            winograd.forward(x, w, y, win.top, win.left, self.m, memory, then, winograd.OIHW)
+            winograd.forward(x, w, y, win.top, win.left, self.form, memory, then, winograd.OIHW)
             return
         with memory.frame():
             packed = memory.take(self.packed_size)
@@ -138,8 +143,8 @@ class Convolution:
     def backward_data_oihw(self, gy: Tensor, w: int, gx: Tensor, memory: Scratch, *, accumulate: bool = False) -> None:
         """`backward_data` with OIHW weights at w."""
         if self.kind == "winograd":
-            top, left, then = 2 - self.window.top, 2 - self.window.left, Epilogue(accumulate=accumulate)
-            winograd.forward(gy, w, gx, top, left, self.m, memory, then, winograd.OIHW_OPPOSITE)
+            then = Epilogue(accumulate=accumulate)
+            winograd.forward(gy, w, gx, *self._opposite_padding, self.form, memory, then, winograd.OIHW_OPPOSITE)
             return
         with memory.frame():
             packed = memory.take(self.transposed_size)
@@ -150,7 +155,7 @@ class Convolution:
         """gw = gradient of the weights as OIHW."""
         if self.kind == "winograd":
             win = self.window
-            winograd.backward_weights(x, gy, gw, win.top, win.left, self.m, memory, winograd.OIHW)
+            winograd.backward_weights(x, gy, gw, win.top, win.left, self.form, memory, winograd.OIHW)
             return
         with memory.frame():
             packed = memory.take(self.packed_size)

@@ -1,4 +1,7 @@
-"""3x3 convolutions with stride 1 by Winograd's method, all threads. m: 4 ("fast") or 2 ("precise")."""
+"""3x3 and 5x5 convolutions with stride 1 by Winograd's method, all threads.
+
+f: 10 m + window, for tiles of m x m results: 43 ("fast"), 23 ("precise"), 25 (5x5 windows, "fast").
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ PACKED, PACKED_OPPOSITE, OIHW, OIHW_OPPOSITE = 0, 1, 2, 3  # forms of weights, s
 FEW = 256  # up to so many tiles, weights are transformed panel by panel and never stored as a whole
 _PAD = 320  # bytes between slabs, as in source/winograd.py
 _TMP = 36 * 64  # scratch of one tile's transforms
-_BLOCK = 18 * 1024  # scratch for transposing weights
+_BLOCK = 50 * 1024  # scratch for transposing weights
 
 
 class Grid(NamedTuple):
@@ -34,14 +37,20 @@ class Grid(NamedTuple):
 _APART = 1 << 40  # a period no image reaches
 
 
+def tile_of(f: int) -> int:
+    """Height and width of the patch that a tile of results is computed from."""
+    return f // 10 + f % 10 - 1
+
+
 @lru_cache(maxsize=4096)
-def _grid(n: int, size: Pair, out: Pair, before: Pair, m: int) -> tuple[Grid, np.ndarray]:
+def _grid(n: int, size: Pair, out: Pair, before: Pair, f: int) -> tuple[Grid, np.ndarray]:
     """The grid with the fewest tiles. size, out: (height, width) of input and output; before: padding (top, left).
 
     Images whose size is no multiple of m waste tiles. Laid side by side, with as many zeros between them as the
     padding needs, they waste less: four of 13 x 13 take 49 tiles of 4 x 4 instead of 64.
     """
-    after = [o + 2 - i - b for o, i, b in zip(out, size, before, strict=True)]
+    m, rim = f // 10, f % 10 - 1
+    after = [o + rim - i - b for o, i, b in zip(out, size, before, strict=True)]
     periods = [max(i + max(a, b, 0), o) for i, o, a, b in zip(size, out, after, before, strict=True)]
 
     def numbers(my: int, mx: int) -> tuple[int, ...]:
@@ -61,14 +70,14 @@ def _grid(n: int, size: Pair, out: Pair, before: Pair, m: int) -> tuple[Grid, np
     return Grid(tiles(best), table.ctypes.data), table
 
 
-def grid_of(x: Tensor, y: Tensor, top: int, left: int, m: int) -> Grid:
+def grid_of(x: Tensor, y: Tensor, top: int, left: int, f: int) -> Grid:
     """The grid for a convolution x -> y with padding (top, left)."""
-    return _grid(y.n, (x.h, x.w), (y.h, y.w), (top, left), m)[0]
+    return _grid(y.n, (x.h, x.w), (y.h, y.w), (top, left), f)[0]
 
 
-def tiles_of(n: int, size: Pair, out: Pair, before: Pair, m: int) -> int:
-    """Number of m x m tiles for n images."""
-    return _grid(n, size, out, before, m)[0].tiles
+def tiles_of(n: int, size: Pair, out: Pair, before: Pair, f: int) -> int:
+    """Number of tiles for n images."""
+    return _grid(n, size, out, before, f)[0].tiles
 
 
 def _row(channels: int) -> int:
@@ -92,7 +101,7 @@ def forward(
     y: Tensor,
     top: int,
     left: int,
-    m: int,
+    f: int,
     memory: Scratch,
     then: Epilogue = PLAIN,
     form: int = PACKED,
@@ -102,9 +111,9 @@ def forward(
     The gradient of the input is the convolution with transposed and flipped weights: PACKED ones that are so
     already, or an opposite form.
     """
-    grid = grid_of(x, y, top, left, m)
+    grid = grid_of(x, y, top, left, f)
     run = _few_forward if grid.tiles <= FEW else _many_forward
-    run(x, w, y, top, left, m, grid, memory, then, form)
+    run(x, w, y, top, left, f, grid, memory, then, form)
 
 
 def _many_forward(
@@ -113,13 +122,13 @@ def _many_forward(
     y: Tensor,
     top: int,
     left: int,
-    m: int,
+    f: int,
     grid: Grid,
     memory: Scratch,
     then: Epilogue,
     form: int,
 ) -> None:
-    nn, tiles, panels = (m + 2) ** 2, grid.tiles, ceil_div(y.c, 16)
+    nn, tiles, panels = tile_of(f) ** 2, grid.tiles, ceil_div(y.c, 16)
     T = _block(tiles, x.c, y.c)
     us = panels * x.c * 64 + _PAD
     sums = 8 * _vectors(y.c)
@@ -132,13 +141,13 @@ def _many_forward(
 
         def call(t: int, b0: int, b1: int, sums: int) -> None:
             _winograd.forward(
-                m, x.address, x.stride, x.h, x.w, top, left, u, us, y.address, y.stride, y.h, y.w, x.c, y.c,
+                f, x.address, x.stride, x.h, x.w, top, left, u, us, y.address, y.stride, y.h, y.w, x.c, y.c,
                 grid.address, tiles, T, b0, b1, tmp + t * step, then.accumulate, then.bias, then.slope, sums, 8 * y.c,
             )  # fmt: skip
 
         team().run(
             panels,
-            lambda t, a, b: _weights.forward(form, m, w, u + a * x.c * 64, us, x.c, y.c, a, b, tmp + t * step),
+            lambda t, a, b: _weights.forward(form, f, w, u + a * x.c * 64, us, x.c, y.c, a, b, tmp + t * step),
         )
         over_blocks(ceil_div(tiles, T), then.sums, y.c, call)
 
@@ -149,74 +158,74 @@ def _few_forward(
     y: Tensor,
     top: int,
     left: int,
-    m: int,
+    f: int,
     grid: Grid,
     memory: Scratch,
     then: Epilogue,
     form: int,
 ) -> None:
-    nn, tiles, panels = (m + 2) ** 2, grid.tiles, ceil_div(y.c, 16)
+    nn, tiles, panels = tile_of(f) ** 2, grid.tiles, ceil_div(y.c, 16)
     own = _TMP + _BLOCK + 256 + nn * 128 + nn * (tiles * 192 + _PAD) + nn * (2 * x.c * 64 + _PAD)
     step = align(max(own, _TMP + nn * 4 * (x.c + 16)))
     with memory.frame():
         v = memory.take(nn * (tiles * _row(x.c) + _PAD))
         tmp = memory.take(step * team().size)
-        _few_input(x, top, left, m, grid, v, tmp, step)
+        _few_input(x, top, left, f, grid, v, tmp, step)
 
         def call(t: int, p0: int, p1: int) -> None:
             _winograd.few_forward(
-                form, m, v, w, y.address, y.stride, y.h, y.w, x.c, y.c, grid.address, tiles,
+                form, f, v, w, y.address, y.stride, y.h, y.w, x.c, y.c, grid.address, tiles,
                 p0, p1, tmp + t * step, then.accumulate, then.bias, then.slope, then.sums, 8 * y.c,
             )  # fmt: skip
 
         over_panels(panels, call)
 
 
-def _few_input(x: Tensor, top: int, left: int, m: int, grid: Grid, v: int, tmp: int, step: int) -> None:
+def _few_input(x: Tensor, top: int, left: int, f: int, grid: Grid, v: int, tmp: int, step: int) -> None:
     team().run(
         grid.tiles,
         lambda t, a, b: _winograd.few_input(
-            m, x.address, x.stride, x.h, x.w, top, left, x.c, grid.address, grid.tiles, a, b, v, tmp + t * step
+            f, x.address, x.stride, x.h, x.w, top, left, x.c, grid.address, grid.tiles, a, b, v, tmp + t * step
         ),
     )
 
 
 def backward_weights(
-    x: Tensor, gy: Tensor, gw: int, top: int, left: int, m: int, memory: Scratch, form: int = PACKED
+    x: Tensor, gy: Tensor, gw: int, top: int, left: int, f: int, memory: Scratch, form: int = PACKED
 ) -> None:
     """Gradient of the weights, as PACKED or OIHW."""
-    grid = grid_of(x, gy, top, left, m)
+    grid = grid_of(x, gy, top, left, f)
     run = _few_backward_weights if grid.tiles <= FEW else _many_backward_weights
-    run(x, gy, gw, top, left, m, grid, memory, form)
+    run(x, gy, gw, top, left, f, grid, memory, form)
 
 
 def _few_backward_weights(
-    x: Tensor, gy: Tensor, gw: int, top: int, left: int, m: int, grid: Grid, memory: Scratch, form: int
+    x: Tensor, gy: Tensor, gw: int, top: int, left: int, f: int, grid: Grid, memory: Scratch, form: int
 ) -> None:
-    nn, tiles, panels = (m + 2) ** 2, grid.tiles, ceil_div(gy.c, 16)
+    nn, tiles, panels = tile_of(f) ** 2, grid.tiles, ceil_div(gy.c, 16)
     own = _TMP + _BLOCK + nn * (2 * x.c * 64 + _PAD)
     step = align(max(own, _TMP + nn * 4 * (max(x.c, gy.c) + 32)))
     with memory.frame():
         v = memory.take(nn * (tiles * _row(x.c) + _PAD))
         d = memory.take(nn * (panels * tiles * 64 + _PAD))
         tmp = memory.take(step * team().size)
-        _few_input(x, top, left, m, grid, v, tmp, step)
+        _few_input(x, top, left, f, grid, v, tmp, step)
         team().run(
             tiles,
             lambda t, a, b: _winograd.few_gradient(
-                m, gy.address, gy.stride, gy.h, gy.w, gy.c, grid.address, tiles, a, b, d, tmp + t * step
+                f, gy.address, gy.stride, gy.h, gy.w, gy.c, grid.address, tiles, a, b, d, tmp + t * step
             ),
         )
         over_panels(
             panels,
-            lambda t, a, b: _winograd.few_backward_weights(form, m, v, d, gw, x.c, gy.c, tiles, a, b, tmp + t * step),
+            lambda t, a, b: _winograd.few_backward_weights(form, f, v, d, gw, x.c, gy.c, tiles, a, b, tmp + t * step),
         )
 
 
 def _many_backward_weights(
-    x: Tensor, gy: Tensor, gw: int, top: int, left: int, m: int, grid: Grid, memory: Scratch, form: int
+    x: Tensor, gy: Tensor, gw: int, top: int, left: int, f: int, grid: Grid, memory: Scratch, form: int
 ) -> None:
-    nn, tiles, panels = (m + 2) ** 2, grid.tiles, ceil_div(gy.c, 16)
+    nn, tiles, panels = tile_of(f) ** 2, grid.tiles, ceil_div(gy.c, 16)
     T = _block(tiles, x.c, gy.c)
     blocks = ceil_div(tiles, T)
     us = panels * x.c * 64 + _PAD
@@ -229,7 +238,7 @@ def _many_backward_weights(
 
         def call(t: int, s: int, b0: int, b1: int, p0: int, p1: int) -> None:
             _winograd.backward_weights(
-                m, x.address, x.stride, x.h, x.w, top, left, gy.address, gy.stride, gy.h, gy.w, u + s * size, us,
+                f, x.address, x.stride, x.h, x.w, top, left, gy.address, gy.stride, gy.h, gy.w, u + s * size, us,
                 x.c, gy.c, grid.address, tiles, T, b0, b1, p0, p1, tmp + t * step,
             )  # fmt: skip
 
@@ -237,5 +246,5 @@ def _many_backward_weights(
         packing.add_parts(u, u + size, size, slices - 1, size // 4)
         team().run(
             panels,
-            lambda t, a, b: _weights.backward(form, m, u + a * x.c * 64, us, gw, x.c, gy.c, a, b, tmp + t * step),
+            lambda t, a, b: _weights.backward(form, f, u + a * x.c * 64, us, gw, x.c, gy.c, a, b, tmp + t * step),
         )

@@ -1,15 +1,15 @@
-"""Winograd F(m x m, 3x3), m = 4 or 2, stride 1, for all three passes. NHWC.
+"""Winograd F(m x m, r x r), stride 1, for all three passes: F(4, 3), F(2, 3) and F(2, 5). NHWC.
 
     forward           Y  = A^T [ sum over ci of (G w G^T) * (B^T x B) ] A
     gradient of x     the same on dY, with transposed and flipped weights
     gradient of w     dW = G^T [ sum over tiles of (B^T x B) * (A dY A^T) ] G
 
 S. Winograd 1980; A. Lavin, S. Gray 2016, "Fast algorithms for convolutional neural networks". The points for
-m = 4 are 0, +-1/sqrt(2), +-sqrt(2), infinity: twice as accurate in float32 as the usual 0, +-1, +-2, infinity.
+n = 6 are 0, +-1/sqrt(2), +-sqrt(2), infinity: twice as accurate in float32 as the usual 0, +-1, +-2, infinity.
 
-Layouts, n = m + 2, strides in bytes, slabs padded by a few cache lines because 36 streams a power of two apart
+Kernels take f = 10 m + r. Layouts, n = m + r - 1, strides in bytes, slabs padded by a few cache lines because 36 streams a power of two apart
 would share one set of the cache:
-    w, dW  [panels][9][Ci][16]     U, dU  [n*n][panels][Ci][16]
+    w, dW  [panels][r*r][Ci][16]    U, dU  [n*n][panels][Ci][16]
     V      [n*n][T][Ci padded]     M      [n*n][T][16 * panels]     D  [n*n][panels][T][16]
 """
 # mypy: ignore-errors
@@ -32,7 +32,16 @@ from undertow.kernels.cpu.source.simd import (
     where_greater,
     zero,
 )
-from undertow.kernels.cpu.source.winograd_tiles import grad2, grad4, input2, input4, output2, output4
+from undertow.kernels.cpu.source.winograd_tiles import (
+    grad2,
+    grad4,
+    grad25,
+    input2,
+    input4,
+    output2,
+    output4,
+    output25,
+)
 from undertow.kernels.cpu.source.winograd_weights import BLOCK, TMP
 from undertow.kernels.cpu.source.winograd_weights import backward as weights_backward
 from undertow.kernels.cpu.source.winograd_weights import forward as weights_forward
@@ -46,6 +55,12 @@ def _row(C):
     """Bytes between the tiles of V and M: whole panels and, from 128 channels on, a cache line."""
     row = (C + 15) // 16 * 64
     return row + 64 if row >= 512 else row
+
+
+@inline
+def _sizes(f):
+    """m, and n of the tiles that are read."""
+    return f // 10, f // 10 + f % 10 - 1
 
 
 @inline
@@ -107,9 +122,9 @@ def fetch(x, xs, H, W, C, grid, group, Y, X, n, out, Cp):
 
 
 @kernel
-def input_block(m, x, xs, H, W, C, pt, pl, grid, t0, t1, V, lda, ss, pad, tmp):
+def input_block(f, x, xs, H, W, C, pt, pl, grid, t0, t1, V, lda, ss, pad, tmp):
     """B^T x B of tiles t0..t1; the first tile of a group reads from (-pt, -pl) on."""
-    n = m + 2
+    m, n = _sizes(f)
     Cp = (C + LANES - 1) // LANES * LANES
     N, th, tw, my, mx, py, px = _grid(grid)
     group, ty, tx = _first(t0, th, tw)
@@ -125,7 +140,7 @@ def input_block(m, x, xs, H, W, C, pt, pl, grid, t0, t1, V, lda, ss, pad, tmp):
         else:
             fetch(x, xs, H, W, C, grid, group, Y, X, n, pad, Cp)
             source, rs, cs = pad, n * 4 * Cp, 4 * Cp
-        if m == 4:
+        if n == 6:
             input4(source, rs, cs, Cp, v, ss, tmp)
         else:
             input2(source, rs, cs, Cp, v, ss, tmp)
@@ -133,8 +148,9 @@ def input_block(m, x, xs, H, W, C, pt, pl, grid, t0, t1, V, lda, ss, pad, tmp):
 
 
 @kernel
-def gradient_block(m, dy, ds, H, W, C, grid, t0, t1, D, ss, ps, pad, tmp):
+def gradient_block(f, dy, ds, H, W, C, grid, t0, t1, D, ss, ps, pad, tmp):
     """A dY A^T of tiles t0..t1, in panels of 16 channels ps bytes apart, zeros behind C."""
+    m, _ = _sizes(f)
     Cp = (C + 15) // 16 * 16
     N, th, tw, my, mx, py, px = _grid(grid)
     group, ty, tx = _first(t0, th, tw)
@@ -151,8 +167,10 @@ def gradient_block(m, dy, ds, H, W, C, grid, t0, t1, D, ss, ps, pad, tmp):
                 store(pad + k, zero())
             fetch(dy, ds, H, W, C, grid, group, Y, X, m, pad, Cp)
             source, rs, cs = pad, m * 4 * Cp, 4 * Cp
-        if m == 4:
+        if f == 43:
             grad4(source, rs, cs, Cp, D + (t - t0) * 64, ss, ps, tmp)
+        elif f == 25:
+            grad25(source, rs, cs, Cp, D + (t - t0) * 64, ss, ps, tmp)
         else:
             grad2(source, rs, cs, Cp, D + (t - t0) * 64, ss, ps, tmp)
         group, ty, tx = _next(group, ty, tx, th, tw)
@@ -216,12 +234,13 @@ def _write_parts(
 
 @kernel(floats=("slope",))
 def output_block(
-    m, y, ys, H, W, C, grid, t0, t1, M, ldm, ss, pad, tmp, acc, bias, slope, sums, sq, part
+    f, y, ys, H, W, C, grid, t0, t1, M, ldm, ss, pad, tmp, acc, bias, slope, sums, sq, part
 ):  # fmt: skip
     """A^T M A of tiles t0..t1 to y (added to it if acc), with bias, leaky, float64 sums if sums != 0.
 
     part: 2 * Cp floats for the block's own sums.
     """
+    m, _ = _sizes(f)
     Cp = (C + LANES - 1) // LANES * LANES
     s1, s2 = part if sums else 0, part + 4 * Cp
     if sums:
@@ -240,8 +259,10 @@ def output_block(
         target, rs, cs = pad, m * 4 * Cp, 4 * Cp
         if direct:
             target, rs, cs = y + ((image * H + y0) * W + x0) * ys, W * ys, ys
-        if m == 4:
+        if f == 43:
             output4(source, ss, Cp, target, rs, cs, tmp)
+        elif f == 25:
+            output25(source, ss, Cp, target, rs, cs, tmp)
         else:
             output2(source, ss, Cp, target, rs, cs, tmp)
         if not direct:
@@ -256,10 +277,10 @@ def output_block(
 
 @kernel(floats=("slope",))
 def forward(
-    m, x, xs, H, W, pt, pl, U, us, y, ys, Ho, Wo, Ci, Co, grid, tiles, T, b0, b1, tmp, acc, bias, slope, sums, sq
+    f, x, xs, H, W, pt, pl, U, us, y, ys, Ho, Wo, Ci, Co, grid, tiles, T, b0, b1, tmp, acc, bias, slope, sums, sq
 ):  # fmt: skip
     """Many tiles, small weights: blocks b0..b1 of T tiles; U holds G w G^T of all panels."""
-    n = m + 2
+    _, n = _sizes(f)
     Cop = (Co + 15) // 16 * 16
     lda, ldm = _row(Ci), _row(Co)
     sv, sm = T * lda + PAD, T * ldm + PAD
@@ -270,7 +291,7 @@ def forward(
     for b in range(b0, b1):
         t0 = b * T
         t1 = min(tiles, t0 + T)
-        input_block(m, x, xs, H, W, Ci, pt, pl, grid, t0, t1, V, lda, sv, pad, tmp)
+        input_block(f, x, xs, H, W, Ci, pt, pl, grid, t0, t1, V, lda, sv, pad, tmp)
         for e in range(n * n):
             for k in range(0, Ci, KC):
                 for c in range(0, Cop, 32):
@@ -278,24 +299,24 @@ def forward(
                     A = V + e * sv + 4 * k
                     C = M + e * sm + 4 * c
                     nn(t1 - t0, A, lda, 1, 0, min(KC, Ci - k), B, Ci * 64, C, ldm, min(32, Cop - c), k > 0)
-        output_block(m, y, ys, Ho, Wo, Co, grid, t0, t1, M, ldm, sm, pad, tmp, acc, bias, slope, sums, sq, part)
+        output_block(f, y, ys, Ho, Wo, Co, grid, t0, t1, M, ldm, sm, pad, tmp, acc, bias, slope, sums, sq, part)
 
 
 # Few tiles, large weights: the input is transformed once; then for every pair of panels the weights are
 # transformed, multiplied and the result transformed back while they are in cache. U as a whole never exists.
 @kernel
-def few_input(m, x, xs, H, W, pt, pl, C, grid, tiles, t0, t1, V, tmp):
+def few_input(f, x, xs, H, W, pt, pl, C, grid, tiles, t0, t1, V, tmp):
     """V for tiles t0..t1 of all `tiles`. tmp: TMP bytes, then n*n*C floats."""
     lda = _row(C)
-    input_block(m, x, xs, H, W, C, pt, pl, grid, t0, t1, V + t0 * lda, lda, tiles * lda + PAD, tmp + TMP, tmp)
+    input_block(f, x, xs, H, W, C, pt, pl, grid, t0, t1, V + t0 * lda, lda, tiles * lda + PAD, tmp + TMP, tmp)
 
 
 @kernel(floats=("slope",))
 def few_forward(
-    form, m, V, w, y, ys, Ho, Wo, Ci, Co, grid, tiles, p0, p1, tmp, acc, bias, slope, sums, sq
+    form, f, V, w, y, ys, Ho, Wo, Ci, Co, grid, tiles, p0, p1, tmp, acc, bias, slope, sums, sq
 ):  # fmt: skip
     """Output panels p0..p1, from V of all tiles. form: of the weights, see winograd_weights.py."""
-    n = m + 2
+    _, n = _sizes(f)
     lda = _row(Ci)
     ldm, us = 128 + 64, 2 * Ci * 64 + PAD
     sv, sm = tiles * lda + PAD, tiles * ldm + PAD
@@ -306,29 +327,29 @@ def few_forward(
     for p in range(p0, p1, 2):
         both = min(2, p1 - p)
         cols = 16 * both
-        weights_forward(form, m, w, U, us, Ci, Co, p, p + both, tmp)
+        weights_forward(form, f, w, U, us, Ci, Co, p, p + both, tmp)
         for e in range(n * n):
             for k in range(0, Ci, KC):
                 A, B = V + e * sv + 4 * k, U + e * us + k * 64
                 nn(tiles, A, lda, 1, 0, min(KC, Ci - k), B, Ci * 64, M + e * sm, ldm, cols, k > 0)
         output_block(
-            m, y + 64 * p, ys, Ho, Wo, min(cols, Co - 16 * p), grid, 0, tiles, M, ldm, sm, pad, tmp, acc,
+            f, y + 64 * p, ys, Ho, Wo, min(cols, Co - 16 * p), grid, 0, tiles, M, ldm, sm, pad, tmp, acc,
             bias + 64 * p if bias else 0, slope, sums + 128 * p if sums else 0, sq, part,
         )  # fmt: skip
 
 
 @kernel
-def few_gradient(m, dy, ds, H, W, C, grid, tiles, t0, t1, D, tmp):
+def few_gradient(f, dy, ds, H, W, C, grid, tiles, t0, t1, D, tmp):
     """D for tiles t0..t1 of all `tiles`."""
     ps = tiles * 64
     ss = (C + 15) // 16 * ps + PAD
-    gradient_block(m, dy, ds, H, W, C, grid, t0, t1, D + t0 * 64, ss, ps, tmp + TMP, tmp)
+    gradient_block(f, dy, ds, H, W, C, grid, t0, t1, D + t0 * 64, ss, ps, tmp + TMP, tmp)
 
 
 @kernel
-def few_backward_weights(form, m, V, D, dW, Ci, Co, tiles, p0, p1, tmp):
+def few_backward_weights(form, f, V, D, dW, Ci, Co, tiles, p0, p1, tmp):
     """dW panels p0..p1, as form says, from V and D of all tiles."""
-    n = m + 2
+    _, n = _sizes(f)
     lda, us = _row(Ci), 2 * Ci * 64 + PAD
     sv, sm = tiles * lda + PAD, (Co + 15) // 16 * tiles * 64 + PAD
     dU = tmp + TMP + BLOCK
@@ -337,15 +358,15 @@ def few_backward_weights(form, m, V, D, dW, Ci, Co, tiles, p0, p1, tmp):
         for e in range(n * n):
             B = D + e * sm + p * tiles * 64
             tn(Ci, V + e * sv, 0, lda, tiles, B, 64, tiles * 64, dU + e * us, Ci * 64, 16 * both, 0)
-        weights_backward(form, m, dU, us, dW, Ci, Co, p, p + both, tmp)
+        weights_backward(form, f, dU, us, dW, Ci, Co, p, p + both, tmp)
 
 
 @kernel
 def backward_weights(
-    m, x, xs, H, W, pt, pl, dy, ds, Ho, Wo, dU, us, Ci, Co, grid, tiles, T, b0, b1, p0, p1, tmp
+    f, x, xs, H, W, pt, pl, dy, ds, Ho, Wo, dU, us, Ci, Co, grid, tiles, T, b0, b1, p0, p1, tmp
 ):  # fmt: skip
     """Panels p0..p1 of dU = V^T D over blocks b0..b1; the first block overwrites."""
-    n = m + 2
+    _, n = _sizes(f)
     panels = p1 - p0
     lda, ps = _row(Ci), T * 64
     sv, sm = T * lda + PAD, panels * ps + PAD
@@ -355,9 +376,9 @@ def backward_weights(
     for b in range(b0, b1):
         t0 = b * T
         t1 = min(tiles, t0 + T)
-        input_block(m, x, xs, H, W, Ci, pt, pl, grid, t0, t1, V, lda, sv, pad, tmp)
+        input_block(f, x, xs, H, W, Ci, pt, pl, grid, t0, t1, V, lda, sv, pad, tmp)
         channels = min(16 * p1, Co) - 16 * p0
-        gradient_block(m, dy + 64 * p0, ds, Ho, Wo, channels, grid, t0, t1, D, sm, ps, pad, tmp)
+        gradient_block(f, dy + 64 * p0, ds, Ho, Wo, channels, grid, t0, t1, D, sm, ps, pad, tmp)
         for e in range(n * n):
             for p in range(0, panels, 2):
                 C = dU + e * us + (p0 + p) * Ci * 64

@@ -18,6 +18,7 @@ _A, _B = np.float32(math.sqrt(0.5)), np.float32(math.sqrt(2.0))
 _A2, _B2 = np.float32(0.5), np.float32(2.0)
 _A3, _B3 = np.float32(math.sqrt(0.125)), np.float32(math.sqrt(8.0))
 _S = np.float32(2.5)
+_A4, _B4 = np.float32(0.25), np.float32(4.0)
 # Row i of G is (1, p, p^2) / f_i with f_i the product of the differences to the other points.
 _G0 = np.float32(1.0 / (0.5 * 2.0))
 _GA = np.float32(1.0 / (2 * 0.5 * (0.5 - 2.0)))
@@ -72,6 +73,35 @@ def _gt6(u0, u1, u2, u3, u4, u5):
     return splat(_G0) * u0 + sa + sb, da + db, splat(_A2) * sa + splat(_B2) * sb + u5
 
 
+# F(2x2, 5x5) has the same points: B^T is that of F(4x4, 3x3), the others have more rows or fewer.
+@inline
+def _at6_two(m0, m1, m2, m3, m4, m5):
+    return m0 + (m1 + m2) + (m3 + m4), splat(_A) * (m1 - m2) + splat(_B) * (m3 - m4) + m5
+
+
+@inline
+def _a6_two(y0, y1):
+    oa, ob = splat(_A) * y1, splat(_B) * y1
+    return y0, y0 + oa, y0 - oa, y0 + ob, y0 - ob, y1
+
+
+@inline
+def _g6_five(w0, w1, w2, w3, w4):
+    ea = splat(_GA) * (w0 + splat(_A2) * w2 + splat(_A4) * w4)
+    oa = splat(_GAA) * (w1 + splat(_A2) * w3)
+    eb = splat(_GB) * (w0 + splat(_B2) * w2 + splat(_B4) * w4)
+    ob = splat(_GBB) * (w1 + splat(_B2) * w3)
+    return splat(_G0) * w0, ea + oa, ea - oa, eb + ob, eb - ob, w4
+
+
+@inline
+def _gt6_five(u0, u1, u2, u3, u4, u5):
+    sa, da = splat(_GA) * (u1 + u2), splat(_GAA) * (u1 - u2)
+    sb, db = splat(_GB) * (u3 + u4), splat(_GBB) * (u3 - u4)
+    w2, w3 = splat(_A2) * sa + splat(_B2) * sb, splat(_A2) * da + splat(_B2) * db
+    return splat(_G0) * u0 + sa + sb, da + db, w2, w3, splat(_A4) * sa + splat(_B4) * sb + u5
+
+
 @inline
 def _bt4(d0, d1, d2, d3):
     return d0 - d2, d1 + d2, d2 - d1, d3 - d1
@@ -112,6 +142,20 @@ def _store6(p, s, v):
     store(p + 3 * s, v[3])
     store(p + 4 * s, v[4])
     store(p + 5 * s, v[5])
+
+
+@inline
+def _load5(p, s):
+    return load(p), load(p + s), load(p + 2 * s), load(p + 3 * s), load(p + 4 * s)
+
+
+@inline
+def _store5(p, s, v):
+    store(p, v[0])
+    store(p + s, v[1])
+    store(p + 2 * s, v[2])
+    store(p + 3 * s, v[3])
+    store(p + 4 * s, v[4])
 
 
 @inline
@@ -237,3 +281,45 @@ def weights_back2(u, us, w, tap, tmp):
         _store3(tmp + i * 3 * V, V, _gt4(*_load4(u + i * 4 * us, us)))
     for j in range(3):
         _store3(w + j * tap, 3 * tap, _gt4(*_load4(tmp + j * V, 3 * V)))
+
+
+# ---- two dimensions, m = 2, windows of 5 x 5 -----------------------------------------------------------
+@kernel
+def output25(source, ss, C, target, rs, cs, tmp):
+    for c in range(0, 4 * C, V):
+        for i in range(6):
+            a, b = _at6_two(*_load6(source + 6 * i * ss + c, ss))
+            store(tmp + i * 2 * V, a)
+            store(tmp + i * 2 * V + V, b)
+        for j in range(2):
+            a, b = _at6_two(*_load6(tmp + j * V, 2 * V))
+            store(target + j * cs + c, a)
+            store(target + j * cs + rs + c, b)
+
+
+@kernel
+def grad25(source, rs, cs, C, target, ss, ps, tmp):
+    for c in range(0, 4 * C, V):
+        for i in range(2):
+            p = source + i * rs + c
+            _store6(tmp + i * 6 * V, V, _a6_two(load(p), load(p + cs)))
+        d = target + (c >> 6) * ps + (c & 63)
+        for j in range(6):
+            p = tmp + j * V
+            _store6(d + j * ss, 6 * ss, _a6_two(load(p), load(p + 6 * V)))
+
+
+@kernel
+def weights25(w, tap, u, us, tmp):
+    for i in range(5):
+        _store6(tmp + i * 6 * V, V, _g6_five(*_load5(w + i * 5 * tap, tap)))
+    for j in range(6):
+        _store6(u + j * us, 6 * us, _g6_five(*_load5(tmp + j * V, 6 * V)))
+
+
+@kernel
+def weights_back25(u, us, w, tap, tmp):
+    for i in range(6):
+        _store5(tmp + i * 5 * V, V, _gt6_five(*_load6(u + i * 6 * us, us)))
+    for j in range(5):
+        _store5(w + j * tap, 5 * tap, _gt6_five(*_load6(tmp + j * V, 5 * V)))

@@ -1,12 +1,12 @@
 """Winograd's transforms of whole weights, from and to every form in which weights are kept.
 
-    PACKED            panels of output channels, [panels][9][Ci][16]
+    PACKED            panels of output channels, [panels][taps][Ci][16]
     PACKED_OPPOSITE   the same, for a convolution in the opposite direction: transposed and flipped on the way
     OIHW              as users keep them
     OIHW_OPPOSITE     the same, for a convolution in the opposite direction
 
 A form that is not the one wanted is rearranged in blocks of 16 channels in the first-level cache, which costs
-less than writing and reading rearranged weights. U, dU: [n*n slabs, us bytes apart][panel][Ci][16].
+less than writing and reading rearranged weights. f: 10 m + window, as in winograd.py. U, dU: [n*n slabs, us bytes apart][panel][Ci][16].
 """
 # mypy: ignore-errors
 
@@ -16,20 +16,34 @@ import numpy as np
 
 from undertow.kernels.cpu.source.compiler import inline, kernel
 from undertow.kernels.cpu.source.simd import VBYTES, load_float, prefetch, store_float, transpose8
-from undertow.kernels.cpu.source.winograd_tiles import weights2, weights4, weights_back2, weights_back4
+from undertow.kernels.cpu.source.winograd_tiles import (
+    weights2,
+    weights4,
+    weights25,
+    weights_back2,
+    weights_back4,
+    weights_back25,
+)
 
 PACKED, PACKED_OPPOSITE, OIHW, OIHW_OPPOSITE = 0, 1, 2, 3
 TMP = 36 * VBYTES  # bytes of the transforms' scratch
 AHEAD = 4  # output channels fetched before their use
-BLOCK = 18 * 1024  # bytes of a 16 x 32 block of weights, all taps
+BLOCK = 50 * 1024  # bytes of a 16 x 32 block of weights, all taps
 
 
 @inline
-def _transform(m, source, tap, U, us, tmp):
+def _taps(f):
+    return (f % 10) * (f % 10)
+
+
+@inline
+def _transform(f, source, tap, U, us, tmp):
     """16 output channels of one input channel."""
     for c in range(0, 64, VBYTES):
-        if m == 4:
+        if f == 43:
             weights4(source + c, tap, U + c, us, tmp)
+        elif f == 25:
+            weights25(source + c, tap, U + c, us, tmp)
         else:
             weights2(source + c, tap, U + c, us, tmp)
 
@@ -50,98 +64,105 @@ def _transpose(source, source_step, rows, columns, target, target_step):
 
 
 @kernel
-def from_packed(m, w, U, us, Ci, p0, p1, tmp):
+def from_packed(f, w, U, us, Ci, p0, p1, tmp):
     """U of the panels p0..p1; U begins with panel p0."""
+    taps = _taps(f)
     for p in range(p0, p1):
         for c in range(Ci):
-            _transform(m, w + (p * 9 * Ci + c) * 64, Ci * 64, U + ((p - p0) * Ci + c) * 64, us, tmp)
+            _transform(f, w + (p * taps * Ci + c) * 64, Ci * 64, U + ((p - p0) * Ci + c) * 64, us, tmp)
 
 
 @kernel
-def from_packed_opposite(m, w, U, us, Ci, Co, q0, q1, tmp):
+def from_packed_opposite(f, w, U, us, Ci, Co, q0, q1, tmp):
     """U of the panels q0..q1 of input channels, from weights packed for Ci -> Co."""
     block = tmp + TMP
+    taps = _taps(f)
     for p in range(q0, q1, 2):  # two panels: weights are read in runs of 2 KB
         last = min(p + 2, q1)
         for o in range(0, Co, 16):
-            for t in range(9):
-                source = w + (o // 16 * 9 + 8 - t) * Ci * 64
+            for t in range(taps):
+                source = w + (o // 16 * taps + taps - 1 - t) * Ci * 64
                 for q in range(p, last):
                     _transpose(
-                        source + q * 1024, 64, min(16, Ci - 16 * q), 16, block + ((q - p) * 9 + t) * 1024, 64
+                        source + q * 1024, 64, min(16, Ci - 16 * q), 16, block + ((q - p) * taps + t) * 1024, 64
                     )  # fmt: skip
             for q in range(p, last):
                 for r in range(min(16, Co - o)):
-                    source = block + (q - p) * 9 * 1024 + r * 64
-                    _transform(m, source, 1024, U + ((q - q0) * Co + o + r) * 64, us, tmp)
+                    source = block + (q - p) * taps * 1024 + r * 64
+                    _transform(f, source, 1024, U + ((q - q0) * Co + o + r) * 64, us, tmp)
 
 
 @kernel
-def from_oihw(m, w, U, us, Ci, Co, p0, p1, tmp):
+def from_oihw(f, w, U, us, Ci, Co, p0, p1, tmp):
     """U of the panels p0..p1 of output channels."""
     block = tmp + TMP
-    row = Ci * 36
+    taps = _taps(f)
+    row = Ci * taps * 4
     for p in range(p0, p1):
         for c in range(0, Ci, 16):
             count = min(16, Ci - c)
-            _transpose(w + 16 * p * row + 36 * c, row, min(16, Co - 16 * p), 9 * count, block, 64)
+            _transpose(w + 16 * p * row + 4 * taps * c, row, min(16, Co - 16 * p), taps * count, block, 64)
             for k in range(count):
-                _transform(m, block + k * 576, 64, U + ((p - p0) * Ci + c + k) * 64, us, tmp)
+                _transform(f, block + k * taps * 64, 64, U + ((p - p0) * Ci + c + k) * 64, us, tmp)
 
 
 @kernel
-def from_oihw_opposite(m, w, U, us, Ci, Co, q0, q1, tmp):
+def from_oihw_opposite(f, w, U, us, Ci, Co, q0, q1, tmp):
     """U of the panels q0..q1 of input channels, flipped."""
     block = tmp + TMP
+    taps = _taps(f)
     for o in range(Co):
-        ahead = w + ((o + AHEAD) * Ci + 16 * q0) * 36
-        for line in range(0, (q1 - q0) * 576, 64):  # rows are pages apart: the processor does not foresee them
+        ahead = w + ((o + AHEAD) * Ci + 16 * q0) * 4 * taps
+        for line in range(0, (q1 - q0) * 64 * taps, 64):  # rows are pages apart: the processor does not foresee them
             prefetch(ahead + line)
         for q in range(q0, q1):
-            source = w + (o * Ci + 16 * q) * 36
-            _transpose(source, 36, min(16, Ci - 16 * q), 9, block + 512, -64)
-            _transform(m, block, 64, U + ((q - q0) * Co + o) * 64, us, tmp)
+            source = w + (o * Ci + 16 * q) * 4 * taps
+            _transpose(source, 4 * taps, min(16, Ci - 16 * q), taps, block + 64 * (taps - 1), -64)
+            _transform(f, block, 64, U + ((q - q0) * Co + o) * 64, us, tmp)
 
 
 @kernel
-def forward(form, m, w, U, us, K, C, p0, p1, tmp):
+def forward(form, f, w, U, us, K, C, p0, p1, tmp):
     """U of the panels p0..p1 of a convolution of K input and C output channels. tmp: TMP bytes, then BLOCK."""
     if form == PACKED:
-        from_packed(m, w, U, us, K, p0, p1, tmp)
+        from_packed(f, w, U, us, K, p0, p1, tmp)
     elif form == PACKED_OPPOSITE:
-        from_packed_opposite(m, w, U, us, C, K, p0, p1, tmp)
+        from_packed_opposite(f, w, U, us, C, K, p0, p1, tmp)
     elif form == OIHW:
-        from_oihw(m, w, U, us, K, C, p0, p1, tmp)
+        from_oihw(f, w, U, us, K, C, p0, p1, tmp)
     else:
-        from_oihw_opposite(m, w, U, us, C, K, p0, p1, tmp)
+        from_oihw_opposite(f, w, U, us, C, K, p0, p1, tmp)
 
 
 @inline
-def _transform_back(m, dU, us, target, tap, tmp):
+def _transform_back(f, dU, us, target, tap, tmp):
     for c in range(0, 64, VBYTES):
-        if m == 4:
+        if f == 43:
             weights_back4(dU + c, us, target + c, tap, tmp)
+        elif f == 25:
+            weights_back25(dU + c, us, target + c, tap, tmp)
         else:
             weights_back2(dU + c, us, target + c, tap, tmp)
 
 
 @kernel
-def backward(form, m, dU, us, dW, Ci, Co, p0, p1, tmp):
+def backward(form, f, dU, us, dW, Ci, Co, p0, p1, tmp):
     """dW = G^T dU G for the panels p0..p1 of output channels, as PACKED or OIHW; dU begins with panel p0."""
     block = tmp + TMP
-    row = Ci * 36
+    taps = _taps(f)
+    row = Ci * taps * 4
     for p in range(p0, p1):
         for c in range(0, Ci, 16):
             count = min(16, Ci - c)
             source = dU + ((p - p0) * Ci + c) * 64
             if form == PACKED:
                 for k in range(count):
-                    target = dW + (p * 9 * Ci + c + k) * 64
-                    _transform_back(m, source + k * 64, us, target, Ci * 64, tmp)
+                    target = dW + (p * taps * Ci + c + k) * 64
+                    _transform_back(f, source + k * 64, us, target, Ci * 64, tmp)
             else:
                 for k in range(count):
-                    _transform_back(m, source + k * 64, us, block + k * 576, 64, tmp)
-                _to_rows(block, 9 * count, min(16, Co - 16 * p), dW + 16 * p * row + 36 * c, row)
+                    _transform_back(f, source + k * 64, us, block + k * taps * 64, 64, tmp)
+                _to_rows(block, taps * count, min(16, Co - 16 * p), dW + 16 * p * row + 4 * taps * c, row)
 
 
 @inline
