@@ -119,3 +119,37 @@ def test_unknown_kinds_of_evaluation() -> None:
         text = f'net_param {{ layer {{ name: "a" type: "DummyData" top: "a" }} }} lr_policy: "fixed" base_lr: 1 {line}'
         with pytest.raises(UndertowError, match=reason):
             Solver(parse_text(text, "SolverParameter"))
+
+
+@pytest.mark.reference
+def test_a_detectors_own_training_net(reference_data: Path, tmp_path: Path) -> None:
+    """YuFaceDetect's train.prototxt as it is, but for the name of the database and the size of batches."""
+    text = (reference_data / "data/caffe/yufacedetect-v1/yufacedetectnet-open-v1.train.prototxt").read_text()
+    source = one_class(tmp_path / "db")
+    text = text.replace("../FACE/lmdb/FACE_trainval_lmdb/", str(source)).replace("batch_size: 16", "batch_size: 2")
+    param = new_message("SolverParameter", net_param=parse_text(text, "NetParameter"), base_lr=0.001, momentum=0.9,
+                        lr_policy="fixed", type="SGD", random_seed=1)  # fmt: skip
+    solver = Solver(param)
+    assert solver.net.blobs["data"].shape == (2, 3, 320, 320)
+    losses = []
+    for _ in range(6):
+        solver.step(1)
+        losses.append(solver.loss.value)
+    assert np.isfinite(losses).all()
+    assert min(losses[3:]) < losses[0]
+    solver.close()
+
+
+def one_class(path: Path) -> Path:
+    """Pictures with one large bright square each, in a box of class 1."""
+    with new_database(path, "lmdb") as put:
+        for index in range(4):
+            picture = np.zeros((3, 80, 80), np.uint8)
+            picture[:, 20:60, 10 + index : 50 + index] = 200
+            record = new_message("AnnotatedDatum", datum=datum_from_pixels(picture), type="BBOX")
+            group = record.add("annotation_group")
+            group.group_label = 1
+            box = group.add("annotation").mutable("bbox")
+            box.xmin, box.ymin, box.xmax, box.ymax = (10 + index) / 80, 0.25, (50 + index) / 80, 0.75
+            put(b"%d" % index, record.to_bytes())
+    return path
