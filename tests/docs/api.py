@@ -6,10 +6,12 @@ import importlib
 import inspect
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
-from types import ModuleType
+from types import GenericAlias, ModuleType
 from typing import Any
 
 from undertow import functions
@@ -90,7 +92,7 @@ def entries(page: Page) -> list[Entry]:
         for name in _public(module):
             value = getattr(module, name)
             shown_elsewhere = page.module == "undertow" and name in functions.__all__
-            if callable(value) and not isinstance(value, ModuleType) and not shown_elsewhere:
+            if callable(value) and not isinstance(value, ModuleType | GenericAlias) and not shown_elsewhere:
                 found.setdefault(name, Entry(name, value, source))
     return sorted(found.values(), key=lambda entry: (not inspect.isclass(entry.value), entry.name.lower()))
 
@@ -144,7 +146,7 @@ def missing() -> list[str]:
 def page_text(page: Page) -> str:
     """A whole page."""
     module = importlib.import_module(page.module)
-    lines = [f"# {page.title}: `{page.module}`", "", *_prose(inspect.getdoc(module) or "", ()), ""]
+    lines = [f"# {page.title}: `{page.module}`", "", *_prose(inspect.getdoc(module) or ""), ""]
     found = [entry for entry in entries(page) if not _is_operation(entry)]
     shown = ", ".join(f"[{entry.name}](#{_slug(entry)})" for entry in found)
     lines += [shown, ""]
@@ -160,9 +162,8 @@ def _is_operation(entry: Entry) -> bool:
 
 def _entry_lines(entry: Entry) -> list[str]:
     value = entry.value
-    parameters = _parameters(value)
     lines = [f"({_slug(entry)})=", f"## {entry.name}", "", *_code(entry.name, value), ""]
-    lines += _prose(inspect.getdoc(value) or "", parameters)
+    lines += _prose(inspect.getdoc(value) or "")
     lines += ["", f"<small>{place(value)}</small>", ""]
     if not inspect.isclass(value):
         return lines
@@ -171,20 +172,13 @@ def _entry_lines(entry: Entry) -> list[str]:
             continue  # what a function computes is told by its docstring and by the page of backward passes
         function = getattr(member, "__func__", member)
         head = [f"`.{name}`", ""] if isinstance(member, property) else _code(f".{name}", function)
-        lines += [*head, "", *_prose(inspect.getdoc(member) or "", _parameters(function)), ""]
+        lines += [*head, "", *_prose(inspect.getdoc(member) or ""), ""]
     return lines
 
 
 def _slug(entry: Entry) -> str:
     kind = "class-" if inspect.isclass(entry.value) else ""
     return f"api-{kind}{entry.module}.{entry.name}".replace(".", "-").lower()
-
-
-def _parameters(value: Any) -> tuple[str, ...]:
-    try:
-        return tuple(inspect.signature(value).parameters)
-    except (TypeError, ValueError):
-        return ()
 
 
 def _code(name: str, value: Any) -> list[str]:
@@ -236,29 +230,33 @@ _NEXT_FIELD = re.compile(r"(?<=\. )(?=[a-z_]\w*(?:, [a-z_]\w*)*: )")
 _FIELD = re.compile(r"(?P<names>[*\w]+(?:, [*\w]+)*): (?P<rest>.*)")
 
 
-def _prose(text: str, parameters: tuple[str, ...]) -> list[str]:
-    """A docstring as Markdown: paragraphs, lists of `name: meaning`, code where it is set in."""
-    lines: list[str] = []
-    for paragraph in re.split(r"\n\s*\n", text):
-        rows = paragraph.splitlines()
-        if rows and all(row.startswith("    ") for row in rows):
-            lines += ["```text", *(row[4:] if row.startswith("    ") else row for row in rows), "```", ""]
-            continue
-        begun = False
-        for row in [part for whole in rows for part in _NEXT_FIELD.split(whole)]:
-            field = _FIELD.fullmatch(row)
-            if field:
-                if not begun and lines and lines[-1]:
-                    lines.append("")
-                names = ", ".join(f"`{name}`" for name in field["names"].split(", "))
-                lines.append(f"- {names}: {_escaped(field['rest'])}")
-                begun = True
-            elif begun:
-                lines.append(f"  {_escaped(row.strip())}")
-            else:
-                lines.append(_escaped(row.strip()))
-        lines.append("")
+def _prose(text: str) -> list[str]:
+    """A docstring as Markdown: its summary, paragraphs, lists of `name: meaning`, code where it is set in."""
+    summary, _, rest = text.partition("\n\n")
+    lines = [_escaped(" ".join(summary.split())), ""]
+    for is_code, group in groupby(re.split(r"\n\s*\n", rest), key=lambda part: part.startswith("    ")):
+        if is_code:
+            lines += ["```python", *textwrap.dedent("\n\n".join(group)).splitlines(), "```", ""]
+        else:
+            for paragraph in group:
+                lines += _paragraph(paragraph)
     return lines
+
+
+def _paragraph(text: str) -> list[str]:
+    lines: list[str] = []
+    begun = False
+    for row in [part for whole in text.splitlines() for part in _NEXT_FIELD.split(whole)]:
+        field = _FIELD.fullmatch(row)
+        if field:
+            lines += [""] if lines and not begun else []
+            names = field["names"]
+            shown = ", ".join(f"`{name}`" for name in names.split(", ")) if names.islower() else names
+            lines.append(f"- {shown}: {_escaped(field['rest'])}")
+            begun = True
+        else:
+            lines.append(("  " if begun else "") + _escaped(row.strip()))
+    return [*lines, ""]
 
 
 def _escaped(text: str) -> str:

@@ -1,10 +1,10 @@
 """Networks in Darknet's formats: read, run, trained and measured as the C program does it.
 
-net = load("yolov3-tiny.cfg", "yolov3-tiny.weights", names="coco.names")
-for found in net.detect("dog.jpg", threshold=0.5, nms=0.45):
-    found.name, found.confidence, found.pixel_box
+    net = load("yolov3-tiny.cfg", "yolov3-tiny.weights", names="coco.names")
+    for found in net.detect("dog.jpg", threshold=0.5, nms=0.45):
+        found.name, found.confidence, found.pixel_box
 
-result = train("obj.data", "obj.cfg", "darknet53.conv.74")
+    result = train("obj.data", "obj.cfg", "darknet53.conv.74")
 """
 
 from undertow.darknet.detection.boxes import Box as Box
