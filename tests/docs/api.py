@@ -146,7 +146,7 @@ def missing() -> list[str]:
 def page_text(page: Page) -> str:
     """A whole page."""
     module = importlib.import_module(page.module)
-    lines = [f"# {page.title}: `{page.module}`", "", *_prose(inspect.getdoc(module) or ""), ""]
+    lines = [f"# {page.title}: `{page.module}`", "", *_prose((module.__doc__ or "").strip()), ""]
     found = [entry for entry in entries(page) if not _is_operation(entry)]
     shown = ", ".join(f"[{entry.name}](#{_slug(entry)})" for entry in found)
     lines += [shown, ""]
