@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from undertow.errors import ShapeError
+from undertow.inspect.match import alike, matched
 from undertow.inspect.record import Array
 from undertow.inspect.trace import LayerTrace, Trace
 
@@ -65,10 +66,11 @@ class Comparison:
 def compare(one: Trace, other: Trace, tolerance: float = TOLERANCE) -> Comparison:
     """Compare two traces layer by layer; layers are told by their order.
 
-    tolerance: relative distance beyond which they part. Raises ShapeError for traces of unlike networks.
+    Where the layers are others (a converted network), those are compared that `undertow.inspect.match` finds to be the
+    same step. tolerance: relative distance beyond which they part. Raises ShapeError where nothing can be compared.
     """
-    if len(one.layers) != len(other.layers):
-        raise ShapeError(f"{one.source} has {len(one.layers)} layers, {other.source} {len(other.layers)}")
+    if not alike(one.layers, other.layers):
+        return _compare_unlike(one, other, tolerance)
     layers = []
     for a, b in zip(one.layers, other.layers, strict=True):
         if a.shape != b.shape:
@@ -76,14 +78,32 @@ def compare(one: Trace, other: Trace, tolerance: float = TOLERANCE) -> Compariso
                              remedy="trace both with the same batch and size")  # fmt: skip
         parameters, name = _of_parameters(a, b)
         layers.append(Difference(a, b, _of(a, b, "output"), _of(a, b, "gradient"), parameters, name))
-    forward = next((layer for layer in layers if layer.output > tolerance), None)
-    back = (layer for layer in reversed(layers) if max_of(layer.gradient, layer.parameters) > tolerance)
     paths = [
         Path(a.index, a.type, source, a.sent[source], b.sent[source])
         for a, b in zip(one.layers, other.layers, strict=True)
         for source in a.sent
         if source in b.sent
     ]
+    return _judged(one, other, tolerance, layers, paths)
+
+
+def _compare_unlike(one: Trace, other: Trace, tolerance: float) -> Comparison:
+    layers = []
+    for a, b in matched(one.layers, other.layers):
+        weights = _of_both(a.first, b.first, "gradient of weights")
+        output, gradient = _of(a.last, b.last, "output"), _of_both(a.last, b.last, "gradient")
+        layers.append(Difference(a.last, b.last, output, gradient, weights, "" if math.isnan(weights) else "weights"))
+    if not layers:
+        raise ShapeError(
+            f"no layer of {one.source} has the kind and shape of one of {other.source}",
+            remedy="trace both with the same batch and size",
+        )
+    return _judged(one, other, tolerance, layers, [])
+
+
+def _judged(one: Trace, other: Trace, tolerance: float, layers: list[Difference], paths: list[Path]) -> Comparison:
+    forward = next((layer for layer in layers if layer.output > tolerance), None)
+    back = (layer for layer in reversed(layers) if max_of(layer.gradient, layer.parameters) > tolerance)
     same = distance(one.input_sample, other.input_sample) == 0
     return Comparison(one, other, tolerance, same, layers, forward, next(back, None), paths)
 
@@ -112,6 +132,11 @@ def max_of(*values: float) -> float:
 
 def _of(a: LayerTrace, b: LayerTrace, kind: str) -> float:
     return distance(a.samples.get(kind), b.samples.get(kind))
+
+
+def _of_both(a: LayerTrace, b: LayerTrace, kind: str) -> float:
+    """nan where one side has none: formats differ in where the way back begins."""
+    return _of(a, b, kind) if kind in a.samples and kind in b.samples else math.nan
 
 
 def _of_parameters(a: LayerTrace, b: LayerTrace) -> tuple[float, str]:

@@ -74,8 +74,8 @@ def comparison_rows(found: Comparison) -> list[tuple[str, ...]]:
         a, b = layer.one, layer.other
         rows.append(
             (
-                a.name,
-                a.type,
+                a.name if a.name == b.name else f"{a.name} = {b.name}",
+                a.type if a.type == b.type else f"{a.type} = {b.type}",
                 number_text(a.output.norm),
                 number_text(b.output.norm),
                 apart_text(layer.output),
@@ -109,6 +109,9 @@ def compared_heads(found: Comparison) -> list[str]:
     for name, trace in (("first ", found.one), ("second", found.other)):
         how = f", {trace.how}" if trace.how else ""
         lines.append(f"{name}  {trace.source}{how}: {trace.about}; loss {trace.loss:.6g}")
+    if len(found.layers) < max(len(found.one.layers), len(found.other.layers)):
+        counts = f"{len(found.one.layers)} and {len(found.other.layers)} layers"
+        lines.append(f"{counts}; compared are the {len(found.layers)} steps with the same kind and shape, in order")
     if not found.same_batch:
         lines.append("the two runs saw different batches: differences below begin there")
     return lines
@@ -136,7 +139,9 @@ def verdict_lines(found: Comparison) -> list[str]:
 
 
 def _name(layer: Difference) -> str:
-    return f"{layer.one.name} ({layer.one.type})"
+    own = f"{layer.one.name} ({layer.one.type})"
+    other = f"{layer.other.name} ({layer.other.type})"
+    return own if own == other else f"{own} = {other}"
 
 
 def _by(value: float) -> str:

@@ -1,0 +1,158 @@
+"""A network beside its conversion: steps are matched by kind, shape and order, and the first that parts is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from undertow.caffe.net import Net
+from undertow.cli import main
+from undertow.darknet.files.cfg import read_cfg
+from undertow.darknet.network import Network
+from undertow.errors import ShapeError
+from undertow.inspect.compare import Comparison, compare
+from undertow.inspect.match import matched, steps_of
+from undertow.inspect.report import comparison_lines
+from undertow.inspect.trace import LayerTrace
+from undertow.inspect.trace_nets import trace_caffe, trace_darknet
+
+CFG = """
+[net]
+batch=2
+width=8
+height=8
+channels=3
+
+[convolutional]
+filters=4
+size=3
+pad=1
+activation=relu
+
+[convolutional]
+filters=4
+size=1
+activation=relu
+
+[shortcut]
+from=-2
+
+[maxpool]
+size=2
+stride=2
+
+[connected]
+output=5
+activation=linear
+
+[softmax]
+"""
+
+PROTOTXT = """
+layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 dim: 8 dim: 8 } } }
+layer { name: "c1" type: "Convolution" bottom: "data" top: "c1"
+  convolution_param { num_output: 4 kernel_size: 3 pad: 1 } }
+layer { name: "r1" type: "ReLU" bottom: "c1" top: "c1" }
+layer { name: "c2" type: "Convolution" bottom: "c1" top: "c2" convolution_param { num_output: 4 kernel_size: 1 } }
+layer { name: "r2" type: "ReLU" bottom: "c2" top: "c2" }
+layer { name: "sum" type: "Eltwise" bottom: "c2" bottom: "c1" top: "sum" }
+layer { name: "pool" type: "Pooling" bottom: "sum" top: "pool" pooling_param { kernel_size: 2 stride: 2 } }
+layer { name: "ip" type: "InnerProduct" bottom: "pool" top: "ip" inner_product_param { num_output: 5 } }
+layer { name: "prob" type: "Softmax" bottom: "ip" top: "prob" }
+"""
+PAIRS = {"0": "r1", "1": "r2", "2": "sum", "3": "pool", "4": "ip", "5": "prob"}
+
+
+@pytest.fixture
+def converted(tmp_path: Path) -> Path:
+    """net.cfg and net.prototxt with the same weights in both formats, and the same two samples."""
+    (tmp_path / "net.cfg").write_text(CFG)
+    (tmp_path / "net.prototxt").write_text(PROTOTXT)
+    net = Network(read_cfg(tmp_path / "net.cfg"), seed=3)
+    other = Net(str(tmp_path / "net.prototxt"), "TEST")
+    for index, name in ((0, "c1"), (1, "c2"), (4, "ip")):
+        layer = net.layers[index]
+        layer.biases[...] = np.linspace(-0.5, 0.5, layer.biases.size)
+        other.params[name][0].data[...] = layer.weights.reshape(other.params[name][0].shape)
+        other.params[name][1].data[...] = layer.biases
+    net.save_weights(tmp_path / "net.weights")
+    other.save(tmp_path / "net.caffemodel")
+    images = np.random.default_rng(0).random((2, 3, 8, 8), np.float32)
+    np.savez(tmp_path / "darknet.npz", images=images, truth=np.eye(5, dtype=np.float32)[:2])
+    np.savez(tmp_path / "caffe.npz", data=images)
+    return tmp_path
+
+
+def compared(folder: Path, weights: str = "net.caffemodel") -> Comparison:
+    one = trace_darknet(folder / "net.cfg", folder / "net.weights", data=folder / "darknet.npz")
+    other = trace_caffe(folder / "net.prototxt", folder / weights, data=folder / "caffe.npz")
+    return compare(one, other)
+
+
+def test_a_converted_net_is_matched_step_by_step(converted: Path) -> None:
+    found = compared(converted)
+    assert {layer.one.name: layer.other.name for layer in found.layers} == PAIRS
+    assert found.same_batch
+    assert found.forward is None
+    assert max(layer.output for layer in found.layers) < 1e-5
+    lines = "\n".join(comparison_lines(found))
+    assert "6 and 10 layers; compared are the 6 steps with the same kind and shape, in order" in lines
+    assert "0 = r1" in lines
+    assert "convolutional = ReLU" in lines
+
+
+def test_the_first_step_that_parts_is_told(converted: Path) -> None:
+    net = Net(str(converted / "net.prototxt"), "TEST")
+    net.copy_from(converted / "net.caffemodel")
+    net.params["c2"][0].data[...] *= 1.1  # the fault of a conversion
+    net.save(converted / "faulty.caffemodel")
+    found = compared(converted, "faulty.caffemodel")
+    assert found.forward is not None
+    assert (found.forward.one.name, found.forward.other.name) == ("1", "r2")
+    assert "layer 1 (convolutional) = r2 (ReLU) is the first to part" in "\n".join(comparison_lines(found))
+
+
+def test_one_command_answers_why_a_converted_net_differs(
+    converted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(converted)
+    first = ["trace", "net.cfg", "--weights", "net.weights", "--data", "darknet.npz", "--out", "first.npz"]
+    assert main(first) == 0
+    second = ["trace", "net.prototxt", "--weights", "net.caffemodel", "--data", "caffe.npz", "--compare", "first.npz"]
+    assert main(second) == 0
+    printed = capsys.readouterr().out
+    assert "r1 = 0" in printed
+    assert "forward: no layer's output parts" in printed
+
+
+def layers(*kinds: tuple[str, tuple[int, ...]]) -> list[LayerTrace]:
+    return [LayerTrace(i, str(i), kind, shape) for i, (kind, shape) in enumerate(kinds)]
+
+
+def test_steps_end_with_the_activation_that_belongs_to_them() -> None:
+    found = steps_of(
+        layers(
+            ("Data", (2, 3, 8, 8)), ("Convolution", (2, 4, 8, 8)), ("BatchNorm", (2, 4, 8, 8)), ("Scale", (2, 4, 8, 8)),
+            ("ReLU", (2, 4, 8, 8)), ("Split", (2, 4, 8, 8)), ("Pooling", (2, 4, 1, 1)), ("InnerProduct", (2, 5)),
+        )
+    )  # fmt: skip
+    assert [(step.kind, step.first.index, step.last.index) for step in found] == [
+        ("convolution", 1, 4), ("pooling", 6, 6), ("product", 7, 7),
+    ]  # fmt: skip
+
+
+def test_layers_without_a_counterpart_are_left_out() -> None:
+    one = layers(("convolutional", (1, 4, 8, 8)), ("maxpool", (1, 4, 4, 4)), ("convolutional", (1, 6, 1, 1)))
+    other = layers(
+        ("Convolution", (1, 4, 8, 8)), ("LRN", (1, 4, 8, 8)), ("Pooling", (1, 4, 4, 4)), ("Convolution", (1, 6))
+    )
+    assert [(a.last.index, b.last.index) for a, b in matched(one, other)] == [(0, 0), (1, 2), (2, 3)]
+
+
+def test_nets_that_have_nothing_in_common_are_refused(converted: Path) -> None:
+    one = trace_darknet(converted / "net.cfg", batch=4)
+    other = trace_caffe(converted / "net.prototxt")
+    with pytest.raises(ShapeError, match="same batch and size"):
+        compare(one, other)
