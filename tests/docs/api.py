@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from types import GenericAlias, ModuleType
-from typing import Any
+from typing import Any, ForwardRef
 
 from undertow import functions
 from undertow.core.function import Function
@@ -223,6 +223,8 @@ def _argument(item: inspect.Parameter) -> str:
 
 
 def _annotation(annotation: Any) -> str:
+    if isinstance(annotation, ForwardRef):
+        return annotation.__forward_arg__
     return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
 
 
