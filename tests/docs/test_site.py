@@ -19,6 +19,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 MADE = {
     "backward": "backward.md",
+    "darknet_commands": "darknet-commands.md",
     "dialects": "dialects.md",
     "errors": "errors.md",
     "options_caffe": "options-caffe.md",
