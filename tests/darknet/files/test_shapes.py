@@ -260,3 +260,10 @@ def test_yolov3_tiny(reference_data: Path) -> None:
 def test_original_reading_rounds_the_batch_down() -> None:
     config = parse_cfg("[net]\nwidth=8\nheight=8\nchannels=1\nbatch=10\nsubdivisions=4\n[avgpool]\n", original=True)
     assert infer_shapes(config).net.pass_batch == 2
+
+
+def test_a_pooling_window_that_would_never_be_done_is_refused() -> None:
+    for name in ("maxpool", "local_avgpool"):
+        config = make_config([("net", {"width": 4, "height": 4, "channels": 1}), (name, {"size": 2147483647})])
+        with pytest.raises(FormatError, match="a window of 2147483647x2147483647 would never be done"):
+            infer_shapes(config)

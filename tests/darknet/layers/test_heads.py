@@ -12,6 +12,7 @@ from tests.darknet.layers.small import Section, build, check_network, conv, net,
 from undertow.darknet.detection.boxes import box_iou
 from undertow.darknet.detection.detector import detect, fit_picture
 from undertow.darknet.dialect import DARKNET_CPU, DARKNET_GPU
+from undertow.darknet.files.cfg import parse_cfg
 from undertow.darknet.network import Network
 from undertow.data.resize import resize_image
 from undertow.errors import FormatError, UndertowError
@@ -296,3 +297,14 @@ def test_heads_without_classes(sections: list[Section]) -> None:
 def test_detection_needs_boxes_of_four_values() -> None:
     with pytest.raises(FormatError, match="coords=1"):
         build([net(), ("connected", {"output": 4 * 7}), ("detection", {**detection()[3][1], "coords": 1})])
+
+
+@pytest.mark.filterwarnings("ignore::undertow.errors.UndertowWarning")
+@pytest.mark.parametrize(("name", "channels"), [("yolo", 14), ("region", 14)])
+def test_anchors_that_an_original_cfg_leaves_out_are_a_half(name: str, channels: int) -> None:
+    text = (
+        f"[net]\nwidth=8\nheight=8\nchannels=3\n[convolutional]\nfilters={channels}\nsize=1\nactivation=linear\n"
+        f"[{name}]\nclasses=2\nnum=2\nanchors=3,4\n"
+    )
+    layer = Network(parse_cfg(text, original=True)).layers[-1]
+    np.testing.assert_array_equal(layer.biases, np.array([3, 4, 0.5, 0.5], np.float32))  # type: ignore[attr-defined]

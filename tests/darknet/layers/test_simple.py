@@ -181,3 +181,19 @@ def test_networks_with_one_seed_drop_the_same(rng: np.random.Generator) -> None:
     assert np.array_equal(rand(1, 2), rand(1, 2))
     assert not np.array_equal(rand(1, 1), rand(1, 2))
     assert not np.array_equal(rand(1, 1), rand(2, 1))
+
+
+@pytest.mark.parametrize("source", ["connected", "upsample"])
+def test_shortcut_adds_rows_and_images_of_one_pixel(source: str) -> None:
+    """To the original the outputs of a connected layer are channels of one pixel."""
+    first = {"connected": ("connected", {"output": 6}), "upsample": ("upsample", {"stride": 2})}[source]
+    network = build([
+        net(height=6), first, ("connected", {"output": 5}), ("shortcut", {"from": -2, "activation": "linear"}),
+    ])  # fmt: skip
+    x = np.random.default_rng(0).standard_normal((2, 3, 6, 6))
+    y = network.predict(x)
+    added, before = network.layers[0].output, network.layers[1].output
+    expected = before.reshape(2, -1).copy()
+    count = min(expected.shape[1], added.shape[1])
+    expected[:, :count] += added.reshape(2, added.shape[1], -1)[:, :count, 0]
+    np.testing.assert_allclose(y.reshape(2, -1), expected, rtol=1e-12)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from undertow.darknet.files.option_fields import UNSET, Problem, option
 from undertow.darknet.files.options_heads import NMS_KINDS, YOLO_POINTS, YoloOptions
-from undertow.darknet.files.options_layers import LayerOptions, activation
+from undertow.darknet.files.options_layers import LayerOptions, activation, window_problems
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +39,10 @@ class LocalAvgpoolOptions(LayerOptions):
     def __post_init__(self) -> None:
         self._resolve(size=self.stride, stride_x=self.stride, stride_y=self.stride)
         self._resolve(padding=self.size - 1)
+
+    def problems(self) -> Iterator[Problem]:
+        yield from super().problems()
+        yield from window_problems(self.size)
 
     @property
     def strides(self) -> tuple[int, int]:

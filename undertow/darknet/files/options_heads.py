@@ -26,6 +26,11 @@ class _AnchorOptions(LayerOptions):
     def __post_init__(self) -> None:
         self._resolve(anchors=(_DEFAULT_ANCHOR,) * (2 * min(self.num, _MOST_ANCHORS)))
 
+    @property
+    def biases(self) -> tuple[float, ...]:
+        """`num` widths and heights; those that the file leaves out are 0.5, as the original fills its array."""
+        return self.anchors + (_DEFAULT_ANCHOR,) * (2 * self.num - len(self.anchors))
+
     def problems(self) -> Iterator[Problem]:
         if self.num > _MOST_ANCHORS:
             yield Problem(("num",), f"num={self.num} anchors are too many", f"give at most {_MOST_ANCHORS}")

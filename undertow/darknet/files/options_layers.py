@@ -125,6 +125,15 @@ class ConnectedOptions(LayerOptions):
     batch_normalize: bool = option(False)
 
 
+_LARGEST_WINDOW = 4096
+
+
+def window_problems(size: int) -> Iterator[Problem]:
+    """What is wrong with a pooling window: the time it takes grows with its area, whatever the picture is."""
+    if size > _LARGEST_WINDOW:
+        yield Problem(("size", "stride"), f"a window of {size}x{size} would never be done", "correct size=")
+
+
 @dataclass(frozen=True, kw_only=True)
 class MaxpoolOptions(LayerOptions):
     """[maxpool] or [max]. padding: in total, for both sides together; size-1 unless given.
@@ -145,6 +154,10 @@ class MaxpoolOptions(LayerOptions):
     def __post_init__(self) -> None:
         self._resolve(size=self.stride, stride_x=self.stride, stride_y=self.stride)
         self._resolve(padding=self.size - 1)
+
+    def problems(self) -> Iterator[Problem]:
+        yield from super().problems()
+        yield from window_problems(self.size)
 
     @property
     def strides(self) -> tuple[int, int]:

@@ -277,8 +277,12 @@ def updates_name(name: str) -> str:
 
 def as_image(x: Variable, layer: Layer) -> Variable:
     """The input as (batch, c, h, w); Darknet's arrays are flat and fit either way."""
-    shape = (x.shape[0], layer.c, layer.h, layer.w)
-    return x if x.shape == shape else x.reshape(shape)
+    return as_shape(x, (layer.c, layer.h, layer.w))
+
+
+def as_shape(x: Variable, shape: tuple[int, int, int]) -> Variable:
+    """What another layer gave, as the image (c, h, w) that it stands for; it may have come in rows."""
+    return x if x.shape[1:] == shape else x.reshape((x.shape[0], *shape))
 
 
 def as_rows(x: Variable) -> Variable:

@@ -20,7 +20,7 @@ from undertow.darknet.files.options_fork import (
 from undertow.darknet.files.options_layers import LayerOptions
 from undertow.darknet.layers.functions import tap
 from undertow.darknet.layers.functions_fork import fork_pooling, gaussian_output, space_to_depth
-from undertow.darknet.layers.layer import BuildContext, Layer, Pass, as_image
+from undertow.darknet.layers.layer import BuildContext, Layer, Pass, as_image, as_shape
 from undertow.darknet.layers.layers_loss import Yolo
 from undertow.darknet.layers.layers_plain import activate
 from undertow.errors import FormatError
@@ -68,9 +68,10 @@ class ScaleChannels(Layer):
         super().__init__(options, shape, context)
         self.activation = cast("ScaleChannelsOptions | SamOptions", options).activation
         (self.source,) = shape.sources
+        self._shape = context.shapes[self.source].out_shape
 
     def forward(self, x: Variable, run: Pass) -> Variable:
-        self._delta_at = run.read(self.source, self.index) * as_image(x, self)
+        self._delta_at = as_shape(run.read(self.source, self.index), self._shape) * as_image(x, self)
         return activate(self._delta_at, self.activation, self.dialect.gradient_from_output)
 
 

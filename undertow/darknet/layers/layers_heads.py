@@ -8,7 +8,7 @@ import numpy as np
 
 from undertow.core.variable import Variable
 from undertow.darknet.detection.decode_detection import DetectionHead
-from undertow.darknet.detection.decode_region import RegionHead
+from undertow.darknet.detection.decode_region import TREE_THRESHOLD, RegionHead
 from undertow.darknet.files.layer_shape import LayerShape
 from undertow.darknet.files.options_heads import DetectionOptions, IsegOptions, RegionOptions
 from undertow.darknet.files.options_layers import LayerOptions
@@ -106,9 +106,13 @@ class Detection(DeltaLossLayer, HeadLayer):
 
 
 class Region(DeltaLossLayer, HeadLayer):
-    """Boxes for each cell and anchor, with YOLOv2's loss (region_layer.c). biases: the anchors, in cells."""
+    """Boxes for each cell and anchor, with YOLOv2's loss (region_layer.c). biases: the anchors, in cells.
+
+    tree_threshold: see `RegionHead`.
+    """
 
     type = "region"
+    tree_threshold = TREE_THRESHOLD
 
     def __init__(self, options: LayerOptions, shape: LayerShape, context: BuildContext) -> None:
         super().__init__(options, shape, context)
@@ -116,7 +120,7 @@ class Region(DeltaLossLayer, HeadLayer):
         self.given = given
         self.classes, self.coords, self.n = given.classes, given.coords, given.num
         self.max_boxes = given.max_boxes
-        self.biases = np.array(given.anchors[: 2 * given.num], np.float32)
+        self.biases = np.array(given.biases[: 2 * given.num], np.float32)
         self._seen = SamplesSeen(context.seen)
         self.class_map = None if given.map is None else read_class_map(context.find(given.map), given.classes)
         self.softmax_tree = None if given.tree is None else read_tree(context.find(given.tree))
@@ -158,7 +162,7 @@ class Region(DeltaLossLayer, HeadLayer):
 
     def head(self) -> RegionHead:
         """The last output, ready for `get_network_boxes`."""
-        return RegionHead(self.output, self.rule)
+        return RegionHead(self.output, self.rule, self.tree_threshold)
 
 
 # Heads whose truth is a list of boxes.

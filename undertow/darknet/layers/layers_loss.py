@@ -193,7 +193,7 @@ class Yolo(HeadLayer):
         given = cast(YoloOptions, options)
         self.classes, self.mask, self.total = given.classes, given.mask, given.num
         self.n = len(self.mask)
-        self.biases = np.array(given.anchors, np.float32)
+        self.biases = np.array(given.biases, np.float32)
         self.anchors = self.biases.reshape(-1, 2)
         self.max_boxes = given.max_boxes
         self.nms_kind, self.beta_nms = given.nms_kind, given.beta_nms

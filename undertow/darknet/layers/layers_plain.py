@@ -25,7 +25,7 @@ from undertow.darknet.layers.functions_fork import (
     normalized_weights,
     weighted_sum,
 )
-from undertow.darknet.layers.layer import BuildContext, Layer, Pass, as_image, as_rows
+from undertow.darknet.layers.layer import BuildContext, Layer, Pass, as_image, as_rows, as_shape
 from undertow.errors import GraphError
 from undertow.functions import concat, darknet_activation, mean
 from undertow.functions.pooling import MaxPool2d
@@ -140,18 +140,23 @@ class Shortcut(Layer):
         self.alpha, self.beta = given.alpha, given.beta
         self.sources, self.source = shape.sources, shape.sources[0]
         self.weights_normalization = given.weights_normalization
-        self._plain = self.alpha == self.beta == 1 and context.shapes[self.source].out_shape == shape.out_shape
+        self._shapes = [context.shapes[i].out_shape for i in self.sources]
+        self._plain = self.alpha == self.beta == 1 and self._shapes[0] == shape.out_shape
         for spec in shape.parameters:
             self.add_parameter(spec.name, np.ones(spec.shape, context.dtype))
 
     def forward(self, x: Variable, run: Pass) -> Variable:
-        source = run.read(self.source, self.index)
+        # Rows of a connected layer are images of one pixel to the original.
+        x = as_image(x, self)
+        sources = [
+            as_shape(run.read(i, self.index), shape) for i, shape in zip(self.sources, self._shapes, strict=True)
+        ]
         if len(self.sources) > 1 or self.parameters:
-            y = weighted_sum(x, [run.read(i, self.index) for i in self.sources], self._input_weights())
+            y = weighted_sum(x, sources, self._input_weights())
         elif self._plain:
-            y = x + source
+            y = x + sources[0]
         else:
-            y = shortcut_sum(x, source, self.alpha, self.beta, self.dialect.shortcut_alpha_everywhere)
+            y = shortcut_sum(x, sources[0], self.alpha, self.beta, self.dialect.shortcut_alpha_everywhere)
         self._delta_at = y
         return activate(y, self.activation, self.dialect.gradient_from_output)
 

@@ -109,8 +109,8 @@ class Saver:
         except (OSError, FormatError) as problem:
             if not self._told:
                 self._told = True
-                reason = f"{path}: cannot be written: {_why(problem)}; training goes on, and saves again when the next save is due"
-                warnings.warn(UndertowWarning(f"{reason}. To mend it: {_REMEDY}"), stacklevel=2)
+                reason = f"cannot be written: {_why(problem)}; training goes on, and tries again at the next save"
+                warnings.warn(UndertowWarning(f"{path}: {reason}. To mend it: {_REMEDY}"), stacklevel=2)
             return False
         self._told = False
         return True
