@@ -103,7 +103,7 @@ function terms(network, one) {
   const row = (term) => h("tr", {}, h("th", { scope: "row" }, term.name), ...[term.output, term.target, term.pull].map((value) => h("td", { class: "number" }, numberText(value))),
     h("td", { class: "pull-cell" }, h("div", { class: `pull-bar ${term.pull < 0 ? "down" : "up"}`, style: `width:${(50 * Math.abs(term.pull) / largest).toFixed(1)}%` })));
   return card("Pull of each term (minus its gradient)", h("table", { id: "terms" },
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "term"), ...["output", "wanted", "pull"].map((words) => h("th", { scope: "col", class: "number" }, words)), h("th", { scope: "col" }, "less | more"))),
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "term"), ...["output", "wanted", "pull"].map((words) => h("th", { scope: "col", class: "number" }, words)), h("th", { scope: "col", "aria-label": "bar: less to the left, more to the right" }, "− | +"))),
     h("tbody", {}, ...all.map(row))));
 }
 

@@ -69,7 +69,7 @@ export class GraphView {
     const [x, y] = [node.x - node.width / 2, node.y - node.height / 2];
     const name = fold ? `×${fold.times}` : title(first);
     const last = this.network.layer(node.layers[node.layers.length - 1]);
-    const size = fold ? shortened(fold.kinds.join(", "), 32) : shapesText(first.outputs.map((o) => (o.length > 1 ? o.slice(1) : o)));
+    const size = fold ? shortened(fold.kinds.join(", "), 29) : shapesText(first.outputs.map((o) => (o.length > 1 ? o.slice(1) : o)));
     const marks = {
       norm: s("text", { x: node.width - 10, y: fold ? 19 : 36, class: "node-norm" }),
       bar: s("rect", { x: 0, y: node.height - 4, width: 0, height: 4, class: "node-bar" }),

@@ -3,7 +3,7 @@
 import { Graph, layout } from "dagre";
 import { numberText } from "scope/numbers";
 
-export const WIDTH = 184;
+export const WIDTH = 200;
 const HEIGHT = 46;
 
 /** Nodes {id, layers, fold, x, y, width, height}, edges {from, to, links, points}, groups, width, height.

@@ -93,11 +93,12 @@ const ACTIONS = {
 document.addEventListener("keydown", (event) => {
   if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || keys.open) return;
   const at = event.target;
-  if (at.matches("input, select, textarea")) {
+  if (at.matches("input[type=search], select")) {
     if (event.key === "Escape") at.blur();
     return;
   }
-  if (event.key === " " && at.matches("button, [role=button]")) return;
+  if (event.key === " " && at.matches("button, [role=button], input")) return;
+  if (at.matches("input[type=range]") && /^(Arrow|Home|End)/.test(event.key)) return;
   if (at.matches("[role=tab]") && ["ArrowLeft", "ArrowRight"].includes(event.key)) {
     const place = (tabs.indexOf(at) + (event.key === "ArrowRight" ? 1 : tabs.length - 1)) % tabs.length;
     store.set({ tab: TABS[place].id });

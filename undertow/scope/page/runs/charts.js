@@ -34,15 +34,16 @@ export function sample(number) {
     s("line", { x1: 0, x2: 20, y1: 4, y2: 4, style: `stroke: var(${stroke})`, "stroke-width": 2, "stroke-dasharray": dash.join(" ") }));
 }
 
-/** A card with a chart. lines(): [[name, xs, ys], ...] as they are now. log: offers a log scale. points: marks values. */
+/** A card with a chart. lines(): [[name, xs, ys], ...] as they are now. log: offers a log scale, and with "first" begins with it.
+ *  points: marks values. */
 class Card {
   constructor(title, lines, { log = false, empty = "nothing recorded yet", points = false, tools = [] } = {}) {
     this.lines = lines;
     this.empty = empty;
     this.points = points;
     this.place = h("div", { class: "plot" });
-    this.log = false;
-    const button = log && h("button", { type: "button", class: "small", "aria-pressed": "false", "aria-label": `${title}: log scale`,
+    this.log = log === "first";
+    const button = log && h("button", { type: "button", class: "small", "aria-pressed": String(this.log), "aria-label": `${title}: log scale`,
       title: "Powers of ten on the vertical axis", onclick: () => {
         this.log = !this.log;
         button.setAttribute("aria-pressed", String(this.log));
@@ -113,7 +114,7 @@ export class Charts {
     });
     this.runs = runs;
     this.cards = [
-      new Card("Loss", loss, { log: true }),
+      new Card("Loss", loss, { log: "first" }),
       new Card("Measured", measure, { points: true, tools: [this.choice], empty: "no validation recorded (detector train -map measures mAP)" }),
       new Card("Learning rate", of("rate", "rate"), { log: true }),
       new Card("Speed", of("speed", "images/s"), { empty: "no speed recorded" }),
