@@ -15,12 +15,14 @@ from undertow.cli.shared import (
     COMMON,
     GPUS,
     GPUS_IDLE,
+    HIER,
     SHOWING,
     computing,
     dialect_of,
     each_path,
     gpus_answer,
     introduce,
+    take_tree_threshold,
     threshold,
     to_go_on,
 )
@@ -30,7 +32,7 @@ from undertow.darknet.detection.boxes import Detection
 _USUAL = (GPUS_IDLE, *COMMON)
 _SHOWN = (
     Flag("letter_box", "switch", "fit pictures with grey bars, whatever the dialect says"),
-    Flag("hier", "number", "threshold for class trees", "X", 0.5),
+    HIER,
 )
 
 
@@ -90,6 +92,7 @@ def test(words: Words) -> int:
         source = read_data(words["DATA"], words["strict"])
         net = load(words["CFG"], words["WEIGHTS"] or None, dialect=dialect_of(words), strict=words["strict"])
         net.names = class_names(source, detection_head(net))
+        take_tree_threshold(net, words)
         introduce(net)
         return each_path(words["IMAGE"], lambda path: _test_one(net, path, words))
 
@@ -131,6 +134,7 @@ def measure(words: Words) -> int:
         source = read_data(words["DATA"], words["strict"])
         net = load(words["CFG"], words["WEIGHTS"] or None, dialect=dialect_of(words), strict=words["strict"])
         pictures = validation_set(source, net)
+        take_tree_threshold(net, words)
         introduce(net)
         with Counting("pictures") as tick:
             evaluation = pictures.measure(
@@ -162,6 +166,7 @@ def write(words: Words) -> int:
         net = load(words["CFG"], words["WEIGHTS"], dialect=dialect_of(words), strict=words["strict"])
         names = class_names(source, detection_head(net))
         images = source.read_images("valid")
+        take_tree_threshold(net, words)
         introduce(net)
         with Counting("pictures") as tick:
             found = find_in_pictures(net, images.paths, MAP_THRESHOLD, MAP_NMS, net.suppress, tick)
@@ -182,6 +187,7 @@ def recall(words: Words) -> int:
         source = read_data(words["DATA"], words["strict"])
         net = load(words["CFG"], words["WEIGHTS"] or None, dialect=dialect_of(words), strict=words["strict"])
         pictures = validation_set(source, net)
+        take_tree_threshold(net, words)
         introduce(net)
         with Counting("pictures") as tick:
             result = pictures.measure_recall(net, iou_threshold=words["iou_thresh"], tick=tick)

@@ -42,6 +42,15 @@ SHOWING = (
     Flag("json_port", "text", "accepted: there is no server", "N", answer="no server; results are printed and written"),
 )
 BACKUP_EVERY = Flag("backup_every", "whole", "write NAME.backup every N iterations (100)", "N", 100, least=1)
+HIER = Flag(
+    "hier",
+    "number",
+    "class trees: how likely a class must be to go on to it from its parent (0.5)",
+    "X",
+    0.5,
+    least=0,
+    most=1,
+)
 # What trainings say to it is `gpus_answer`.
 GPUS = Flag("gpus", "text", "GPUs to train on; accepted, and answered with what they would have done", "0,1")
 GPUS_IDLE = Flag("gpus", "text", "accepted: there are none", "0,1", answer=NO_GPU)
@@ -70,6 +79,15 @@ def dialect_of(words: Words) -> Dialect | None:
         chosen = dialect or choose_dialect(read_cfg(words["CFG"], words["strict"]), words["WEIGHTS"] or None)[0]
         return replace(chosen, letterbox=True)
     return dialect
+
+
+def take_tree_threshold(net: Any, words: Words) -> None:
+    """Let the heads go down a class tree as -hier says."""
+    from undertow.darknet.layers.layers_heads import Region
+
+    for layer in net.layers:
+        if isinstance(layer, Region):
+            layer.tree_threshold = words["hier"]
 
 
 def introduce(net: Any) -> None:

@@ -11,7 +11,17 @@ from typing import Any
 import numpy as np
 
 from undertow.cli.messages import say
-from undertow.cli.shared import COMMON, GPUS_IDLE, SHOWING, computing, dialect_of, introduce, threshold
+from undertow.cli.shared import (
+    COMMON,
+    GPUS_IDLE,
+    HIER,
+    SHOWING,
+    computing,
+    dialect_of,
+    introduce,
+    take_tree_threshold,
+    threshold,
+)
 from undertow.cli.words import Command, Flag, UsageError, Words
 
 _NO_CAMERA = "there are no cameras here; give a video file or a folder of pictures"
@@ -35,6 +45,7 @@ def demo(words: Words) -> int:
         net = load(words["CFG"], words["WEIGHTS"], dialect=dialect_of(words), strict=words["strict"])
         net.names = class_names(source, detection_head(net))
         frames = open_frames(words["VIDEO"])
+        take_tree_threshold(net, words)
         introduce(net)
         print(f"Demo\nvideo file: {words['VIDEO']}")
         writers = _writers(frames, out, words["prefix"], stack)
@@ -110,7 +121,7 @@ DEMO = Command(
     (
         threshold(0.5, "least confidence"),
         Flag("nms", "number", "of boxes that overlap by more, one stays; 0 keeps all (0.4)", "X", 0.4, least=0, most=1),
-        Flag("hier", "number", "threshold for class trees", "X", 0.5),
+        HIER,
         Flag("avg", "whole", "frames whose outputs are averaged (3 for a video, 1 for pictures)", "N", least=1),
         Flag("prefix", "text", "write frames as NAME_00000000.jpg... (demo, for pictures)", "NAME"),
         Flag("out_filename", "text", "write a video (demo.mp4, for a video): .mp4, .mkv, .mov, .avi", "FILE"),
