@@ -34,8 +34,7 @@ docs: $(VENV)/.docs
 
 # The pages that are written from tables of the code; a test says when that is due.
 pages: $(VENV)/.dev
-	for page in backward darknet_commands dialects errors options_caffe options_darknet; do \
-	  $(BIN)/python -m tests.docs.$$page > .page && mv .page docs/$$(echo $$page | tr _ -).md || exit 1; done
+	$(BIN)/python -m tests.docs.write
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

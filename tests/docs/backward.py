@@ -1,4 +1,4 @@
-"""Writes docs/backward.md from the registry of operations: python -m tests.docs.backward > docs/backward.md"""
+"""Writes docs/backward.md from the registry of operations (`make pages`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes docs/dialects.md from the dataclass itself: python -m tests.docs.dialects > docs/dialects.md"""
+"""Writes docs/dialects.md from the dataclass itself (`make pages`)."""
 
 from __future__ import annotations
 

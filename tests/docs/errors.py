@@ -1,4 +1,4 @@
-"""Writes docs/errors.md by making each mistake and noting the answer: python -m tests.docs.errors > docs/errors.md"""
+"""Writes docs/errors.md by making each mistake and noting the answer (`make pages`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes docs/options-caffe.md from the schema: python -m tests.docs.options_caffe > docs/options-caffe.md"""
+"""Writes docs/options-caffe.md from the schema (`make pages`)."""
 
 from __future__ import annotations
 

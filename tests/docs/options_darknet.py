@@ -1,4 +1,4 @@
-"""Writes docs/options-darknet.md from the options tables: python -m tests.docs.options_darknet > FILE"""
+"""Writes docs/options-darknet.md from the options tables (`make pages`)."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from tests.docs import api, field_meanings, key_meanings
 from tests.docs.links import ROOT, broken, slugs
+from tests.docs.write import MADE, text_of
 from undertow.caffe.proto import get_schema
 from undertow.darknet.files.datafile import DataOptions
 from undertow.darknet.files.option_fields import option_fields
@@ -17,14 +17,6 @@ from undertow.darknet.files.options import SECTIONS
 
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
-MADE = {
-    "backward": "backward.md",
-    "darknet_commands": "darknet-commands.md",
-    "dialects": "dialects.md",
-    "errors": "errors.md",
-    "options_caffe": "options-caffe.md",
-    "options_darknet": "options-darknet.md",
-}
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md", ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
@@ -53,7 +45,7 @@ def test_no_page_is_in_the_navigation_twice() -> None:
 @pytest.mark.parametrize("name", MADE)
 def test_a_made_page_is_that_of_the_code(name: str) -> None:
     page = (DOCS / MADE[name]).read_text(encoding="utf-8")
-    assert page == importlib.import_module(f"tests.docs.{name}").page(), "write it again: make pages"
+    assert page == text_of(name), "write it again: make pages"
 
 
 def test_every_kind_of_error_is_shown() -> None:
