@@ -4,6 +4,7 @@ python -m benchmarks table --out FILE.md --json FILE.json     every row; --only 
 python -m benchmarks rows                                     the rows, and which can be measured here
 python -m benchmarks scaling --out FILE.png                   cost against batch, image size, depth, threads
 python -m benchmarks train|inference|memory --net NET|CFG     one net, by name or from a cfg
+python -m benchmarks loader                                   whether the loader keeps up with training
 """
 
 from __future__ import annotations
@@ -36,6 +37,13 @@ def main(argv: list[str] | None = None) -> None:
     elif given.what == "scaling":
         print(machine())
         scaling.draw(scaling.measure(given.threads, given.rounds or 5, lambda text: print(text, flush=True)), given.out)
+    elif given.what == "loader":
+        from benchmarks import loader
+
+        print(f"{machine()}\n{given.net}, batch {given.batch}, {given.size}x{given.size}, photos with augmentation")
+        for threads in given.threads:
+            rates = loader.measure(given.net, given.batch, given.size, threads, given.rounds)
+            print("\n".join(rates.lines(threads)), flush=True)
     else:
         _one_net(given)
 
@@ -56,8 +64,11 @@ def _parser() -> argparse.ArgumentParser:
     row.add_argument("key", choices=list(ROWS))
     peak = commands.add_parser("peak", help="peak memory of one side, in this process")
     peak.add_argument("side", choices=["undertow", *EAGER])
+    feeding = commands.add_parser("loader", help="images/s of the loader and of the training that it feeds")
+    feeding.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    feeding.add_argument("--rounds", type=int, default=7)
     nets = [commands.add_parser(name, help=f"{name} of one net") for name in ("train", "inference", "memory")]
-    for command in (*nets, peak):
+    for command in (*nets, peak, feeding):
         command.add_argument("--net", default="yolov3-tiny", help="yolov3-tiny, yolov3 or the path of a cfg")
         command.add_argument("--batch", type=int, default=4)
         command.add_argument("--size", type=int, default=416)
