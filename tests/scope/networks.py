@@ -35,6 +35,12 @@ layer { name: "ip" type: "InnerProduct" bottom: "sum" top: "ip"
 layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }
 """
 
+ROWS = """
+layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 6 } } }
+layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip"
+  inner_product_param { num_output: 3 weight_filler { type: "xavier" } } }
+"""
+
 DETECTOR = """
 [net]
 batch=1
@@ -65,4 +71,4 @@ ignore_thresh=.7
 truth_thresh=1
 """
 
-__all__ = ["BRANCHES", "DETECTOR", "LENET", "RESIDUAL"]
+__all__ = ["BRANCHES", "DETECTOR", "LENET", "RESIDUAL", "ROWS"]

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from tests.inspect.yolov3 import yolov3_cfg
-from tests.scope.networks import BRANCHES, DETECTOR, LENET, RESIDUAL
+from tests.scope.networks import BRANCHES, DETECTOR, LENET, RESIDUAL, ROWS
 from undertow.cli import main
 from undertow.errors import FormatError, ShapeError, UndertowError
 from undertow.inspect.explain import explain
@@ -268,3 +268,16 @@ def test_lenet_has_maps_values_and_a_picture(tmp_path: Path) -> None:
     assert len(numbers[by_name["ip2"]]["values"]["gradient"]) == 10
     with pytest.raises(FormatError):
         record(Request(str(tmp_path / "absent.prototxt")))
+
+
+def test_a_caffe_net_takes_a_picture(tmp_path: Path) -> None:
+    net = written(tmp_path, "lenet.prototxt", LENET)
+    pixels = np.zeros((28, 28), np.uint8)
+    pixels[4:24, 12:16] = 255
+    Image.fromarray(pixels).save(tmp_path / "one.png")
+    found = record(Request(net, data=tmp_path / "one.png"))
+    assert found.picture is not None
+    assert np.array_equal(found.picture[0], pixels / 255)
+    assert np.array_equal(found.runs[0].outputs[0][0, 0], pixels / 255)
+    with pytest.raises(FormatError, match="no input for a picture"):
+        record(Request(written(tmp_path, "rows.prototxt", ROWS), data=tmp_path / "one.png"))

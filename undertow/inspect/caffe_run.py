@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -14,9 +15,11 @@ from undertow.caffe.layers_python import import_layer
 from undertow.caffe.net import Net
 from undertow.caffe.proto.api import read_prototxt
 from undertow.caffe.proto.message import Message, new_message
+from undertow.data.images import load_image
+from undertow.data.resize import resize_image
 from undertow.errors import FormatError, UndertowError
-from undertow.inspect.batches import read_arrays
-from undertow.inspect.record import LayerRecord, Recorder, Shape
+from undertow.inspect.batches import PICTURES, read_arrays
+from undertow.inspect.record import Array, LayerRecord, Recorder, Shape
 
 PathLike = str | os.PathLike[str]
 DATA_LAYERS = ("Data", "ImageData", "HDF5Data", "WindowData", "MemoryData", "AnnotatedData")
@@ -125,9 +128,12 @@ def _with_batch(message: Message, batch: int) -> Message:
 
 
 def fill_inputs(net: Net, data: PathLike | None, seed: int = 0) -> str:
-    """Values for the Input layers: arrays of an .npz by blob name, else random ones; what was done, in words."""
+    """Values for the Input layers: arrays of an .npz by blob name, a picture, else random ones; what was done, in words.
+
+    A picture is stretched to the size of the input and has values of 0 to 1: as LeNet takes them with scale 1/256.
+    """
     rng = np.random.default_rng(seed)
-    given = {} if data is None else read_arrays(data)
+    given = {} if data is None else _given(net, data)
     unknown = set(given) - set(net.inputs)
     if unknown:
         raise FormatError(
@@ -147,6 +153,19 @@ def fill_inputs(net: Net, data: PathLike | None, seed: int = 0) -> str:
     if not net.inputs:
         return "one batch of the net's own data layers"
     return f"random batch, seed {seed} (give --data for a real one)"
+
+
+def _given(net: Net, data: PathLike) -> dict[str, Array]:
+    if Path(data).suffix.lower() not in PICTURES:
+        return read_arrays(data)
+    place = next((name for name in net.inputs if len(net.blobs[name].shape) == 4), None)
+    if place is None or net.blobs[place].shape[1] not in (1, 3):
+        raise FormatError(
+            "the net has no input for a picture", file=data, remedy="give an .npz with its inputs by name"
+        )
+    count, channels, height, width = net.blobs[place].shape
+    picture = resize_image(load_image(data, channels), width, height)
+    return {place: np.repeat(picture[None], count, axis=0)}
 
 
 def _classes_of(net: Net, name: str) -> int:

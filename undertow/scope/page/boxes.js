@@ -10,6 +10,8 @@ const SIDE = 560;
 const FEW = 12;
 // Found boxes below this have no label: labels would hide each other.
 const SURE = 0.25;
+// Where an arrow's name stands beside its end: four arrows of a small box must not hide each other's.
+const NAMES = { x: [0.005, -0.02], y: [-0.045, 0.01], w: [0.005, 0.045], h: [0.02, 0.02] };
 const remembered = { chosen: 0, found: null, pull: false };
 
 export function boxesTab(place, network, store) {
@@ -75,7 +77,7 @@ function arrows(one) {
     const [x2, y2] = [x1 + (a ? length(a) : 0), y1 + (b ? length(b) : 0)];
     return [s("line", { class: "pull-line under", x1: x1 * SIDE, y1: y1 * SIDE, x2: x2 * SIDE, y2: y2 * SIDE }),
       s("line", { class: "pull-line", x1: x1 * SIDE, y1: y1 * SIDE, x2: x2 * SIDE, y2: y2 * SIDE, "marker-end": "url(#pull-head)" }),
-      text(x2 + (a ? Math.sign(a) * 0.02 : 0.015), y2 + (b ? Math.sign(b) * 0.03 : -0.012), name, "pull-text")];
+      text(x2 + NAMES[name][0], y2 + NAMES[name][1], name, "pull-text")];
   });
 }
 
