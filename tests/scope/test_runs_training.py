@@ -161,6 +161,18 @@ def test_a_resumed_run_goes_on_in_its_folder(scene: Scene) -> None:
             }
 
 
+def test_a_training_that_breaks_off_says_why(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    scene.write_cfg(rate=1e30, max_batches=50)
+    words = ["darknet", "detector", "train", str(scene.data), str(scene.cfg), "-threads", "1", "-plain"]
+    assert main([*words, "-scope", "-scope_every", "1", "-scope_port", "0"]) == 2
+    assert "not finite" in capsys.readouterr().err
+    run = scene.folder / "backup" / "tiny_run"
+    note = records(run, "note")[-1]
+    assert note["text"].startswith("the training broke off: layer ")
+    assert note["i"] == records(run, "iteration")[-1]["i"]
+    assert records(run, "end") == []
+
+
 def test_flags_without_scope_are_told(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["darknet", "detector", "train", str(scene.data), str(scene.cfg), "-scope_every", "2"]) == 2
     assert "-scope_every is for -scope" in capsys.readouterr().err

@@ -111,11 +111,12 @@ def norm_of(array: Array, minus: Array | None = None) -> float:
     flat = array.reshape(-1)
     other = None if minus is None else minus.reshape(-1)
     total = 0.0
-    for start in range(0, flat.size, _PIECE):
-        piece = flat[start : start + _PIECE]
-        if other is not None:
-            piece = piece - other[start : start + _PIECE]
-        total += float(np.dot(piece, piece))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for start in range(0, flat.size, _PIECE):
+            piece = flat[start : start + _PIECE]
+            if other is not None:
+                piece = piece - other[start : start + _PIECE]
+            total += float(np.dot(piece, piece))
     return math.sqrt(total)
 
 

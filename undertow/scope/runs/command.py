@@ -14,14 +14,21 @@ Say = Callable[[str], None]
 
 @contextmanager
 def live_page(port: int | None, say: Say) -> Iterator[Callable[[RunWriter], None]]:
-    """Within, the function it gives shows the run of a writer, until the block ends."""
+    """Within, the function it gives shows the run of a writer, until the block ends; why it failed is recorded."""
+    writers: list[RunWriter] = []
     with ExitStack() as open_until_the_end:
 
         def show(writer: RunWriter) -> None:
+            writers.append(writer)
             server = open_until_the_end.enter_context(RunServer([writer.folder], port))
             say(f"training to look at: {server.url} (later: undertow scope {writer.folder})")
 
-        yield show
+        try:
+            yield show
+        except BaseException as problem:
+            for writer in writers:
+                writer.note(writer.last, f"the training broke off: {str(problem) or 'interrupted'}")
+            raise
 
 
 def show_runs(paths: Sequence[str], *, port: int | None, html: str | None, open_browser: bool, say: Say) -> None:

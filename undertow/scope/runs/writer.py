@@ -23,8 +23,8 @@ class RunWriter:
 
     header: what runs. Where the folder holds a run of the same net and `header.first` is not 0, that one is gone on
     with: its records of later iterations count no longer. Any other run in the folder is kept, as FOLDER_1, FOLDER_2...
-    kept: where to, None if there was none. A line that cannot be written is told once as a warning, and the training
-    goes on.
+    kept: where to, None if there was none. last: iteration that was recorded. A line that cannot be written is told
+    once as a warning, and the training goes on.
     Raises UndertowError where the folder cannot be made.
     """
 
@@ -32,6 +32,7 @@ class RunWriter:
         self.folder, self.header = Path(folder), header
         self.path = self.folder / FILE
         self.kept: Path | None = None
+        self.last = header.first
         self._told = False
         self._whole = True
         try:
@@ -59,6 +60,7 @@ class RunWriter:
 
     def iteration(self, number: int, values: Mapping[str, float]) -> None:
         """The numbers of one iteration."""
+        self.last = number
         self._add({"k": "iteration", "i": number, **{name: plain(value) for name, value in values.items()}})
 
     def layers(self, number: int, found: LayerNumbers) -> None:
