@@ -17,6 +17,8 @@ from undertow.caffe.net_spec import Function, Top, layers
 Array = np.ndarray[Any, Any]
 CoordMap = tuple[int | None, Any, Any]
 
+L = layers  # under this name in the original
+
 PASS_THROUGH_LAYERS = [
     "AbsVal", "BatchNorm", "Bias", "BNLL", "Dropout", "Eltwise", "ELU", "Log", "LRN", "Exp", "MVN", "Power", "ReLU",
     "PReLU", "Scale", "Sigmoid", "Split", "TanH", "Threshold",

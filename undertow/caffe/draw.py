@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from undertow.caffe.proto import caffe_pb2 as caffe_pb2  # scripts find it here
 from undertow.errors import FormatError, UndertowError
 from undertow.files import atomic_write
 

@@ -16,6 +16,7 @@ from undertow.core.variable import Variable
 
 Array = np.ndarray[Any, Any]
 Variables = Sequence[Variable]
+_FAR = 1e9  # corners beyond it are as far outside of every map
 
 
 def rounded(values: Array) -> Array:
@@ -43,7 +44,7 @@ class _Regions(IndexBottom):
     def regions(self, bottom: Variables) -> tuple[Array, Array]:
         """Images (r,) and corners (r, 4)."""
         rows = bottom[1].data.reshape(-1, 5)
-        images = integers(rows[:, 0])
+        images = integers(np.nan_to_num(rows[:, 0], nan=-1.0).clip(-_FAR, _FAR))
         if images.size and not (images.min() >= 0 and images.max() < bottom[0].shape[0]):
             raise self.error(
                 f"a region lies in image {images[(images < 0) | (images >= bottom[0].shape[0])][0]}, "
@@ -51,7 +52,7 @@ class _Regions(IndexBottom):
             )
         if not np.isfinite(rows).all():
             raise self.error("a region's corner is not a number")
-        return images, rows[:, 1:]
+        return images, rows[:, 1:].clip(-_FAR, _FAR)
 
 
 class ROIPooling(_Regions):

@@ -21,6 +21,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from undertow.caffe.proto import caffe_pb2 as caffe_pb2  # scripts find it here
 from undertow.caffe.proto.message import Message, new_message
 from undertow.caffe.proto.protobuf import to_protobuf
 from undertow.caffe.proto.schema import get_schema

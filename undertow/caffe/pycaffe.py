@@ -22,7 +22,9 @@ from undertow.caffe.layers_input import MemoryData
 from undertow.caffe.layers_python import Python, import_layer
 from undertow.caffe.proto.api import write_binary
 from undertow.caffe.proto.message import Message
+from undertow.caffe.runtime import NCCL as NCCL  # scripts find it and Timer here
 from undertow.caffe.runtime import CaffeError, CannotOpen, NoSuchLayer, next_seed
+from undertow.caffe.runtime import Timer as Timer
 from undertow.caffe.snapshot import save_hdf5
 from undertow.caffe.weights import WeightsReport
 

@@ -243,6 +243,7 @@ def test_what_is_wrong_with_annotations(tmp_path: Path) -> None:
         ("expand_param { max_expand_ratio: 1 }", "", "above 1"),
         ("", "batch_sampler { sampler { min_scale: 0 } }", "min_scale"),
         ("resize_param { height: 4 }", "", "height and width"),
+        ("resize_param { height: 4000000000 width: 4000000000 }", "", "too many"),
         ("crop_size: 200", "", "does not fit"),
     ],
 )

@@ -295,6 +295,14 @@ def test_a_region_outside_the_batch() -> None:
     built.blobs["r"].data[...] = [[3, 0, 0, 1, 1]]
     with pytest.raises(UndertowError, match=r"image 3, the batch has 1"):
         built.forward()
+    for values, reason in (([np.nan, 0, 0, 1, 1], "image -1"), ([0, 0, np.inf, 1, 1], "not a number")):
+        built.blobs["r"].data[...] = [values]
+        with pytest.raises(UndertowError, match=reason):
+            built.forward()
+    built.blobs["r"].data[...] = [[0, -1e30, -1e30, 1e30, 1e30]]
+    built.blobs["x"].data[0, 0, 2, 2] = 3
+    built.forward()
+    assert built.blobs["y"].data.item() == 3
 
 
 def test_sizes_of_pictures_decide_in_pixels(tmp_path: Path) -> None:

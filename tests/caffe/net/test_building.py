@@ -306,3 +306,10 @@ def test_padding_beyond_all_memory_is_told(tmp_path: Path) -> None:
     assert built.blobs["y"].shape == (1, 2, 3, 3)
     with pytest.raises(ShapeError, match="not enough memory"):
         built.forward()
+
+
+def test_a_layer_of_a_fork_in_a_net_read_without_it() -> None:
+    text = inputs(x=(1, 2)) + 'layer { name: "p" type: "Permute" bottom: "x" top: "y" }'
+    message = parse_text(text, "NetParameter", fork=None)
+    with pytest.raises(FormatError, match=r'Permute needs the field permute_param.*fork="ssd"'):
+        Net(message, "TEST", fork=None)

@@ -128,6 +128,15 @@ def test_names_of_the_whole_program() -> None:
     assert 0 <= timer.ms == timer.ms
 
 
+def test_names_inside_the_modules() -> None:
+    """What the original's modules import is found there by scripts."""
+    from undertow.caffe import coord_map, draw, net_spec, pycaffe
+
+    assert draw.caffe_pb2 is net_spec.caffe_pb2 is caffe.proto.caffe_pb2
+    assert coord_map.L is caffe.layers
+    assert (pycaffe.Timer, pycaffe.NCCL) == (caffe.Timer, caffe.NCCL)
+
+
 def test_everything_exported_is_there() -> None:
     for name in caffe.__all__:
         assert hasattr(caffe, name), name

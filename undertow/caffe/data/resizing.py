@@ -13,6 +13,7 @@ import numpy as np
 
 from undertow.caffe.data.pictures import resize_picture
 from undertow.caffe.proto.message import Message
+from undertow.data.images import MAX_PIXELS
 from undertow.errors import FormatError, ShapeError
 
 Array = np.ndarray[Any, Any]
@@ -29,6 +30,9 @@ class Resizer:
         self.pad_values = list(param.pad_value)
         if min(self.height, self.width) < 1:
             raise FormatError("resize_param needs height and width", remedy="write height: 300 width: 300")
+        if self.height * self.width > MAX_PIXELS:
+            raise FormatError(f"resize_param asks for {self.height} x {self.width} pixels, too many",
+                              remedy=f"at most {MAX_PIXELS} in all")  # fmt: skip
         if param.height_scale or param.width_scale:
             raise FormatError("height_scale and width_scale of resize_param are not known here", remedy="remove them")
 
