@@ -128,7 +128,7 @@ def _with_batch(message: Message, batch: int) -> Message:
 
 
 def fill_inputs(net: Net, data: PathLike | None, seed: int = 0) -> str:
-    """Values for the Input layers: arrays of an .npz by blob name, a picture, else random ones; what was done, in words.
+    """Values for the Input layers: arrays of an .npz by blob name, a picture, or random ones; returns what was done.
 
     A picture is stretched to the size of the input and has values of 0 to 1: as LeNet takes them with scale 1/256.
     """
