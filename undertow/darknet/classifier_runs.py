@@ -46,9 +46,11 @@ def classifier_training(
     """
     options, watcher = options or TrainOptions(), watcher or TrainingWatcher()
     source = read_data(data, strict)
-    net, begun = network_to_train(cfg, weights, options, dialect, watcher, strict)
-    classes = source.options.classes or net.truths
-    check_classifier(net, classes)
+    given = source.options.classes
+    net, begun = network_to_train(
+        cfg, weights, options, dialect, watcher, strict, lambda net: check_classifier(net, given or net.truths)
+    )
+    classes = given or net.truths
     pictures = _pictures(source, net, classes, options, strict)
     for note in (*source.notes, *pictures.findings()):
         watcher.note(note)

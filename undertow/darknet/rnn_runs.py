@@ -47,8 +47,7 @@ def rnn_training(
     arguments and errors as for `undertow.darknet.runs.training`.
     """
     options, watcher = options or TrainOptions(), watcher or TrainingWatcher()
-    net, begun = network_to_train(cfg, weights, options, dialect, watcher, strict)
-    check_text_net(net)
+    net, begun = network_to_train(cfg, weights, options, dialect, watcher, strict, check_text_net)
     steps = net.options.time_steps
     tokens = (read_tokenized if tokenized else read_characters)(text, net.inputs)
     streams = TextSet(text, tokens, net.inputs, net.batch // steps, steps, options.seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from undertow.darknet.detection.evaluate import Evaluation
@@ -87,7 +87,7 @@ def training(
     """
     options, watcher = options or TrainOptions(), watcher or TrainingWatcher()
     source = read_data(data, strict)
-    net, begun = network_to_train(cfg, weights, options, dialect, watcher, strict)
+    net, begun = network_to_train(cfg, weights, options, dialect, watcher, strict, detection_head)
     head = detection_head(net)
     net.names = class_names(source, head, required=False)
     pictures = _training_set(source, net, head, options, strict)
@@ -107,14 +107,19 @@ def network_to_train(
     dialect: Dialect | None,
     watcher: TrainingWatcher,
     strict: bool,
+    check: Callable[[Network], object],
 ) -> tuple[Network, Beginning | None]:
-    """The network of a cfg that has something left to learn, and what its weights were; errors as for `training`."""
+    """The network of a cfg that has something left to learn, and what its weights were; errors as for `training`.
+
+    check: raises an error for a network of another kind, before its weights are read.
+    """
     if dialect is None:
         # By the cfg alone: the weights may be another network's first layers, to begin with.
         dialect, why = choose_dialect(read_cfg(cfg, strict))
         watcher.note(f"dialect {dialect.name}: {why}")
     net = load(cfg, dialect=dialect, seed=options.seed, strict=strict)
     check_trainable(net.config, dialect)
+    check(net)
     begun = None
     if weights is not None:
         begun = load_beginning(weights, net, strict)
