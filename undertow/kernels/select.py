@@ -202,6 +202,13 @@ def darknet_update(values: Array, updates: Array, decay: float, rate: float, mom
     _run("darknet_update", values, updates, decay, rate, momentum)
 
 
+def momentum_update(
+    values: Array, gradient: Array, velocity: Array, scale: float, decay: float, rate: float, momentum: float
+) -> None:
+    """`reference.momentum_update`, in place."""
+    _run("momentum_update", values, gradient, velocity, scale, decay, rate, momentum)
+
+
 def set_threads(count: int | None) -> None:
     """Let the compiled kernels use this many threads in the whole process; None: all processors.
 

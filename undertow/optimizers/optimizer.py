@@ -96,12 +96,17 @@ class Optimizer:
         scale = self._norm_scale(moving.values())
         for name, parameter in moving.items():
             factors = self.multipliers[name]
-            gradient = self._prepared(parameter, scale, factors.decay)
-            own_rate = rate * factors.rate
-            if self.decoupled_decay and self.weight_decay:
-                parameter.data *= 1 - own_rate * self.weight_decay * factors.decay
-            self._update_one(parameter.data, gradient, self._memory_of(name, parameter), own_rate)
+            self._move(parameter, self._memory_of(name, parameter), scale, factors.decay, rate * factors.rate)
         self.iteration += 1
+
+    def _move(
+        self, parameter: Parameter, memory: dict[str, np.ndarray], scale: float, decay: float, rate: float
+    ) -> None:
+        """Clip, decay, and the rule, for one parameter. scale, decay: factors on the gradient and on the decays."""
+        gradient = self._prepared(parameter, scale, decay)
+        if self.decoupled_decay and self.weight_decay:
+            parameter.data *= 1 - rate * self.weight_decay * decay
+        self._update_one(parameter.data, gradient, memory, rate)
 
     def _update_one(self, w: np.ndarray, g: np.ndarray, memory: dict[str, np.ndarray], rate: float) -> None:
         """The rule, on one parameter; `memory` holds the arrays named in `slots`."""

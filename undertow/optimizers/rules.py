@@ -23,9 +23,7 @@ def sgd(w: Array, g: Array, rate: float) -> None:
 
 def momentum_sgd(w: Array, g: Array, velocity: Array, rate: float, momentum: float) -> None:
     """v = momentum v + g;  w -= rate v."""
-    velocity *= momentum
-    velocity += g
-    w -= rate * velocity
+    select.momentum_update(w, g, velocity, 1.0, 0.0, rate, momentum)
 
 
 def nesterov(w: Array, g: Array, velocity: Array, rate: float, momentum: float) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from undertow.core import Parameter
+from undertow.kernels import select
 from undertow.optimizers import rules
 from undertow.optimizers.optimizer import Optimizer, Target
 from undertow.optimizers.policies import Policy
@@ -30,6 +32,15 @@ class SGD(Optimizer):
             if nesterov:
                 raise ValueError("nesterov needs a momentum above 0")
             self.slots = ()
+
+    def _move(self, parameter: Parameter, memory: Memory, scale: float, decay: float, rate: float) -> None:
+        plain = self.l1_decay == 0 and self.clip_value is None and parameter.grad.shape == parameter.shape
+        if not plain or self.momentum == 0 or self.nesterov:
+            super()._move(parameter, memory, scale, decay, rate)
+            return
+        # Decay and rule in one pass over the parameter.
+        arrays = (parameter.data, parameter.grad, memory["velocity"])
+        select.momentum_update(*arrays, scale, self.weight_decay * decay, rate, self.momentum)
 
     def _update_one(self, w: np.ndarray, g: np.ndarray, memory: Memory, rate: float) -> None:
         if self.momentum == 0:

@@ -35,3 +35,22 @@ def test_arrays_with_gaps_are_left_to_the_reference() -> None:
     w = np.ones((4, 4), np.float32)
     assert cpu.supports("darknet_update", w, w.copy(), 0.0, 1.0, 0.9)
     assert not cpu.supports("darknet_update", w[:, :2], w[:, :2].copy(), 0.0, 1.0, 0.9)
+
+
+@pytest.mark.parametrize(("scale", "decay"), [(1.0, 0.0), (0.25, 0.0005), (1.0, 0.1)])
+@pytest.mark.parametrize("size", [1, 37, 40000])
+def test_momentum_matches_the_reference(size, scale, decay, rng):
+    ours = [rng.standard_normal(size + 8).astype(np.float32) for _ in range(3)]
+    theirs = [a.astype(np.float64)[:size] for a in ours]
+    tails = [a[size:].copy() for a in ours]
+    gradient = ours[1].copy()
+    for _ in range(3):
+        cpu.momentum_update(ours[0][:size], ours[1][:size], ours[2][:size], scale, decay, 0.01, 0.9)
+        reference.momentum_update(theirs[0], theirs[1], theirs[2], scale, decay, 0.01, 0.9)
+    np.testing.assert_allclose(ours[0][:size], theirs[0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(ours[2][:size], theirs[2], rtol=1e-5, atol=1e-6)
+    assert np.array_equal(ours[1], gradient)
+    for array, tail in zip(ours, tails, strict=True):
+        assert np.array_equal(array[size:], tail)
+    with pytest.raises(ShapeError, match="accumulator"):
+        cpu.momentum_update(np.ones(3, np.float32), np.ones(4, np.float32), np.ones(3, np.float32), 1.0, 0.0, 1.0, 0.9)

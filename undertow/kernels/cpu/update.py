@@ -27,6 +27,16 @@ def darknet_update(values: Array, updates: Array, decay: float, rate: float, mom
     raw.darknet(values.ctypes.data, updates.ctypes.data, updates.size, decay, rate, momentum)
 
 
+def momentum_update(
+    values: Array, gradient: Array, velocity: Array, scale: float, decay: float, rate: float, momentum: float
+) -> None:
+    """`reference.momentum_update`."""
+    _check(velocity, values)
+    _check(velocity, gradient)
+    addresses = (values.ctypes.data, gradient.ctypes.data, velocity.ctypes.data)
+    raw.momentum(*addresses, velocity.size, scale, decay, rate, momentum)
+
+
 def _check(updates: Array, other: Array) -> None:
     if updates.shape != other.shape:
         raise ShapeError(f"an accumulator of shape {updates.shape} does not belong to a parameter of {other.shape}")

@@ -29,7 +29,7 @@ from undertow.kernels.reference.softmax import (
     softmax,
     softmax_backward,
 )
-from undertow.kernels.reference.update import darknet_accumulate, darknet_update
+from undertow.kernels.reference.update import darknet_accumulate, darknet_update, momentum_update
 from undertow.kernels.reference.upsample import (
     downsample2d,
     downsample2d_backward,
@@ -65,6 +65,7 @@ __all__ = [
     "lrn",
     "lrn_backward",
     "max_pool2d_gather",
+    "momentum_update",
     "pool2d",
     "pool2d_backward",
     "softmax",

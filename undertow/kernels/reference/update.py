@@ -14,6 +14,16 @@ def darknet_accumulate(updates: Array, gradient: Array, factor: float = 1.0) -> 
     updates -= gradient if factor == 1.0 else factor * gradient
 
 
+def momentum_update(
+    values: Array, gradient: Array, velocity: Array, scale: float, decay: float, rate: float, momentum: float
+) -> None:
+    """velocity = momentum velocity + (scale gradient + decay values);  values -= rate velocity."""
+    velocity *= momentum
+    scaled = gradient if scale == 1.0 else gradient * scale
+    velocity += scaled + decay * values if decay else scaled
+    values -= rate * velocity
+
+
 def darknet_update(values: Array, updates: Array, decay: float, rate: float, momentum: float) -> None:
     """updates -= decay * values;  values += rate * updates;  updates *= momentum."""
     if decay:

@@ -1,4 +1,4 @@
-"""Darknet's update of parameters, all threads, on runs of floats."""
+"""Updates of parameters, all threads, on runs of floats."""
 
 from __future__ import annotations
 
@@ -23,4 +23,16 @@ def darknet(values: int, updates: int, count: int, decay: float, rate: float, mo
     team().run(
         ceil_div(count, _UNIT),
         lambda t, a, b: _update.darknet(values, updates, decay, rate, momentum, a * _UNIT, min(count, b * _UNIT)),
+    )
+
+
+def momentum(
+    values: int, gradient: int, velocity: int, count: int, scale: float, decay: float, rate: float, momentum: float
+) -> None:
+    """velocity = momentum * velocity + scale * gradient + decay * values; values -= rate * velocity."""
+    team().run(
+        ceil_div(count, _UNIT),
+        lambda t, a, b: _update.momentum(
+            values, gradient, velocity, scale, decay, rate, momentum, a * _UNIT, min(count, b * _UNIT)
+        ),
     )

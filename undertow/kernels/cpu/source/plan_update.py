@@ -1,4 +1,4 @@
-"""Darknet's update of parameters, one pass over values, accumulators and gradients instead of one per operation."""
+"""Updates of parameters, one pass over values, accumulators and gradients instead of one per operation."""
 # mypy: ignore-errors
 
 from __future__ import annotations
@@ -28,3 +28,15 @@ def darknet(values, updates, decay, rate, momentum, i0, i1):
             u = u - w * d
         store_part(values + 4 * i, w + u * r, n)
         store_part(updates + 4 * i, u * m, n)
+
+
+@kernel(floats=("scale", "decay", "rate", "momentum"))
+def momentum(values, gradient, velocity, scale, decay, rate, momentum, i0, i1):
+    """velocity = momentum * velocity + scale * gradient + decay * values; values -= rate * velocity."""
+    s, d, r, m = splat(scale), splat(decay), splat(rate), splat(momentum)
+    for i in range(i0, i1, LANES):
+        n = i1 - i
+        w = load_part(values + 4 * i, n)
+        v = load_part(velocity + 4 * i, n) * m + (load_part(gradient + 4 * i, n) * s + w * d)
+        store_part(velocity + 4 * i, v, n)
+        store_part(values + 4 * i, w - v * r, n)

@@ -6,7 +6,8 @@
     OIHW_OPPOSITE     the same, for a convolution in the opposite direction
 
 A form that is not the one wanted is rearranged in blocks of 16 channels in the first-level cache, which costs
-less than writing and reading rearranged weights. f: 10 m + window, as in winograd.py. U, dU: [n*n slabs, us bytes apart][panel][Ci][16].
+less than writing and reading rearranged weights. f: 10 m + window, as in winograd.py.
+U, dU: [n*n slabs, us bytes apart][panel][Ci][16].
 """
 # mypy: ignore-errors
 
