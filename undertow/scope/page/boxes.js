@@ -21,27 +21,107 @@ export function boxesTab(place, network, store) {
   const stage = h("div", { class: "boxes-stage" });
   const side = h("div", { class: "stack" });
   const state = { chosen: Math.min(remembered.chosen, Math.max(list.length - 1, 0)), shown: true };
-  const check = (key, text) => h("label", {}, h("input", { type: "checkbox", id: `show-${key}`, checked: remembered[key], onchange: (event) => { remembered[key] = event.target.checked; draw(); } }), ` ${text}`);
+  const check = (key, text) =>
+    h(
+      "label",
+      {},
+      h("input", {
+        type: "checkbox",
+        id: `show-${key}`,
+        checked: remembered[key],
+        onchange: (event) => {
+          remembered[key] = event.target.checked;
+          draw();
+        },
+      }),
+      ` ${text}`,
+    );
   const draw = () => {
     show(stage, picture(network, heads, list[state.chosen], state));
-    show(side, answering(network, list, state, (i) => { state.chosen = remembered.chosen = i; draw(); }), list.length > 0 && terms(network, list[state.chosen]));
+    show(
+      side,
+      answering(network, list, state, (i) => {
+        state.chosen = remembered.chosen = i;
+        draw();
+      }),
+      list.length > 0 && terms(network, list[state.chosen]),
+    );
   };
-  place.append(h("div", { class: "boxes" },
-    h("div", { class: "card" }, stage, h("div", { class: "legend" }, check("found", "found boxes"), check("pull", "pull on objectness"), key("truth", "truth"), key("predicted", "predicted by the responsible anchor"), key("anchor", "its anchor"), key("cell", "its cell"), key("pull", "pull"))),
-    side), totals(heads));
+  place.append(
+    h(
+      "div",
+      { class: "boxes" },
+      h(
+        "div",
+        { class: "card" },
+        stage,
+        h(
+          "div",
+          { class: "legend" },
+          check("found", "found boxes"),
+          check("pull", "pull on objectness"),
+          key("truth", "truth"),
+          key("predicted", "predicted by the responsible anchor"),
+          key("anchor", "its anchor"),
+          key("cell", "its cell"),
+          key("pull", "pull"),
+        ),
+      ),
+      side,
+    ),
+    totals(heads),
+  );
   draw();
-  return () => { state.shown = false; };
+  return () => {
+    state.shown = false;
+  };
 }
 
 function picture(network, heads, chosen, state) {
-  const label = chosen ? `The picture with ${heads.truths.length} true boxes; layer ${chosen.head.layer} answers with cell ${chosen.row}, ${chosen.column}` : "The picture";
-  const svg = s("svg", { viewBox: `0 0 ${SIDE} ${SIDE}`, class: "boxes-picture", role: "img", "aria-label": label },
-    s("defs", {}, s("marker", { id: "pull-head", viewBox: "0 0 10 10", refX: 8, refY: 5, markerWidth: 15, markerHeight: 15, markerUnits: "userSpaceOnUse", orient: "auto" }, s("path", { d: "M0,0L10,5L0,10z", class: "pull-head" }))),
-    network.picture ? s("image", { href: network.picture, width: SIDE, height: SIDE, preserveAspectRatio: "none" }) : s("rect", { width: SIDE, height: SIDE, class: "no-picture" }));
+  const label = chosen
+    ? `The picture with ${heads.truths.length} true boxes; layer ${chosen.head.layer} answers with cell ${chosen.row}, ${chosen.column}`
+    : "The picture";
+  const svg = s(
+    "svg",
+    { viewBox: `0 0 ${SIDE} ${SIDE}`, class: "boxes-picture", role: "img", "aria-label": label },
+    s(
+      "defs",
+      {},
+      s(
+        "marker",
+        {
+          id: "pull-head",
+          viewBox: "0 0 10 10",
+          refX: 8,
+          refY: 5,
+          markerWidth: 15,
+          markerHeight: 15,
+          markerUnits: "userSpaceOnUse",
+          orient: "auto",
+        },
+        s("path", { d: "M0,0L10,5L0,10z", class: "pull-head" }),
+      ),
+    ),
+    network.picture
+      ? s("image", { href: network.picture, width: SIDE, height: SIDE, preserveAspectRatio: "none" })
+      : s("rect", { width: SIDE, height: SIDE, class: "no-picture" }),
+  );
   if (remembered.pull && chosen) overlay(svg, chosen.head, state);
-  if (remembered.found) for (const [x, y, w, ht, name, sure] of heads.found) svg.append(rect([x, y, w, ht], "found"), sure >= SURE ? text(x - w / 2, y + ht / 2, `${network.className(name)} ${Math.round(100 * sure)}%`, "found-text") : "");
+  if (remembered.found)
+    for (const [x, y, w, ht, name, sure] of heads.found)
+      svg.append(
+        rect([x, y, w, ht], "found"),
+        sure >= SURE
+          ? text(x - w / 2, y + ht / 2, `${network.className(name)} ${Math.round(100 * sure)}%`, "found-text")
+          : "",
+      );
   if (chosen) svg.append(...answer(chosen));
-  heads.truths.forEach(([x, y, w, ht, name], i) => svg.append(rect([x, y, w, ht], `truth${chosen?.truth === i ? " chosen" : ""}`), text(x - w / 2, y - ht / 2 - 0.012, network.className(name), "truth-text")));
+  heads.truths.forEach(([x, y, w, ht, name], i) =>
+    svg.append(
+      rect([x, y, w, ht], `truth${chosen?.truth === i ? " chosen" : ""}`),
+      text(x - w / 2, y - ht / 2 - 0.012, network.className(name), "truth-text"),
+    ),
+  );
   return svg;
 }
 
@@ -50,12 +130,30 @@ async function overlay(svg, head, state) {
   const levels = await levelsOf(head.objectness);
   if (!state.shown) return;
   const canvas = coloured(levels, head.objectness, 0);
-  svg.insertBefore(s("image", { href: canvas.toDataURL(), width: SIDE, height: SIDE, preserveAspectRatio: "none", style: "image-rendering:pixelated", opacity: 0.75 }), svg.children[2]);
+  svg.insertBefore(
+    s("image", {
+      href: canvas.toDataURL(),
+      width: SIDE,
+      height: SIDE,
+      preserveAspectRatio: "none",
+      style: "image-rendering:pixelated",
+      opacity: 0.75,
+    }),
+    svg.children[2],
+  );
 }
 
 function answer(one) {
   const [rows, columns] = one.head.grid;
-  const parts = [s("rect", { class: "cell", x: (one.column / columns) * SIDE, y: (one.row / rows) * SIDE, width: SIDE / columns, height: SIDE / rows })];
+  const parts = [
+    s("rect", {
+      class: "cell",
+      x: (one.column / columns) * SIDE,
+      y: (one.row / rows) * SIDE,
+      width: SIDE / columns,
+      height: SIDE / rows,
+    }),
+  ];
   const middle = [(one.column + 0.5) / columns, (one.row + 0.5) / rows];
   if (one.anchor) parts.push(rect([...middle, ...one.anchor], "anchor"));
   parts.push(rect(one.predicted, "predicted"), ...arrows(one));
@@ -69,49 +167,162 @@ function arrows(one) {
   const length = (value) => Math.sign(value) * Math.min(Math.max(Math.abs(value) * 0.09, 0.025), 0.25);
   const clip = (value) => Math.min(Math.max(value, 0.01), 0.99);
   const list = [
-    [x, y, pull.x, 0, "x"], [x, y, 0, pull.y, "y"],
-    [x + w / 2, y, pull.w, 0, "w"], [x, y + ht / 2, 0, pull.h, "h"],
+    [x, y, pull.x, 0, "x"],
+    [x, y, 0, pull.y, "y"],
+    [x + w / 2, y, pull.w, 0, "w"],
+    [x, y + ht / 2, 0, pull.h, "h"],
   ];
-  return list.filter(([, , a, b]) => Math.abs(a + b) > 1e-4).flatMap(([px, py, a, b, name]) => {
-    const [x1, y1] = [clip(px), clip(py)];
-    const [x2, y2] = [x1 + (a ? length(a) : 0), y1 + (b ? length(b) : 0)];
-    return [s("line", { class: "pull-line under", x1: x1 * SIDE, y1: y1 * SIDE, x2: x2 * SIDE, y2: y2 * SIDE }),
-      s("line", { class: "pull-line", x1: x1 * SIDE, y1: y1 * SIDE, x2: x2 * SIDE, y2: y2 * SIDE, "marker-end": "url(#pull-head)" }),
-      text(x2 + NAMES[name][0], y2 + NAMES[name][1], name, "pull-text")];
-  });
+  return list
+    .filter(([, , a, b]) => Math.abs(a + b) > 1e-4)
+    .flatMap(([px, py, a, b, name]) => {
+      const [x1, y1] = [clip(px), clip(py)];
+      const [x2, y2] = [x1 + (a ? length(a) : 0), y1 + (b ? length(b) : 0)];
+      return [
+        s("line", { class: "pull-line under", x1: x1 * SIDE, y1: y1 * SIDE, x2: x2 * SIDE, y2: y2 * SIDE }),
+        s("line", {
+          class: "pull-line",
+          x1: x1 * SIDE,
+          y1: y1 * SIDE,
+          x2: x2 * SIDE,
+          y2: y2 * SIDE,
+          "marker-end": "url(#pull-head)",
+        }),
+        text(x2 + NAMES[name][0], y2 + NAMES[name][1], name, "pull-text"),
+      ];
+    });
 }
 
 function rect([x, y, w, ht], name) {
-  return s("rect", { class: `box-${name}`, x: (x - w / 2) * SIDE, y: (y - ht / 2) * SIDE, width: w * SIDE, height: ht * SIDE });
+  return s("rect", {
+    class: `box-${name}`,
+    x: (x - w / 2) * SIDE,
+    y: (y - ht / 2) * SIDE,
+    width: w * SIDE,
+    height: ht * SIDE,
+  });
 }
 
 function text(x, y, words, name) {
-  return s("text", { x: Math.min(Math.max(x, 0.005), 0.9) * SIDE, y: Math.min(Math.max(y, 0.03), 0.99) * SIDE, class: name }, words);
+  return s(
+    "text",
+    { x: Math.min(Math.max(x, 0.005), 0.9) * SIDE, y: Math.min(Math.max(y, 0.03), 0.99) * SIDE, class: name },
+    words,
+  );
 }
 
 function key(name, words) {
-  return h("span", { class: "key" }, s("svg", { viewBox: "0 0 24 12", width: 24, height: 12, "aria-hidden": "true" }, name === "pull" ? s("line", { class: "pull-line", x1: 1, y1: 6, x2: 23, y2: 6 }) : s("rect", { class: name === "cell" ? "cell" : `box-${name}`, x: 2, y: 2, width: 20, height: 8 })), words);
+  return h(
+    "span",
+    { class: "key" },
+    s(
+      "svg",
+      { viewBox: "0 0 24 12", width: 24, height: 12, "aria-hidden": "true" },
+      name === "pull"
+        ? s("line", { class: "pull-line", x1: 1, y1: 6, x2: 23, y2: 6 })
+        : s("rect", { class: name === "cell" ? "cell" : `box-${name}`, x: 2, y: 2, width: 20, height: 8 }),
+    ),
+    words,
+  );
 }
 
 function answering(network, list, state, choose) {
-  if (list.length === 0) return card("Who answers", h("p", { class: "soft" }, "No cell is responsible for a box: there is no truth, or no head has a fitting anchor."));
-  const name = (one) => `${one.truth < 0 ? "a box" : network.className(network.runs[0].heads.truths[one.truth][4])}: layer ${one.head.layer}, ${one.anchor ? "anchor" : "box"} ${one.number}, cell ${one.row}, ${one.column}`;
-  return card("Who answers for which object", h("div", { class: "choices", role: "group", "aria-label": "Responsible cells" }, ...list.map((one, i) => h("button", { type: "button", "aria-pressed": String(i === state.chosen), onclick: () => choose(i) }, name(one)))));
+  if (list.length === 0)
+    return card(
+      "Who answers",
+      h(
+        "p",
+        { class: "soft" },
+        "No cell is responsible for a box: there is no truth, or no head has a fitting anchor.",
+      ),
+    );
+  const name = (one) =>
+    `${one.truth < 0 ? "a box" : network.className(network.runs[0].heads.truths[one.truth][4])}: layer ${one.head.layer}, ${one.anchor ? "anchor" : "box"} ${one.number}, cell ${one.row}, ${one.column}`;
+  return card(
+    "Who answers for which object",
+    h(
+      "div",
+      { class: "choices", role: "group", "aria-label": "Responsible cells" },
+      ...list.map((one, i) =>
+        h(
+          "button",
+          { type: "button", "aria-pressed": String(i === state.chosen), onclick: () => choose(i) },
+          name(one),
+        ),
+      ),
+    ),
+  );
 }
 
 function terms(network, one) {
   const all = [...one.terms, ...one.classes.map((term) => ({ ...term, name: network.className(term.name) }))];
   const largest = Math.max(...all.map((term) => Math.abs(term.pull)), 1e-12);
-  const row = (term) => h("tr", {}, h("th", { scope: "row" }, term.name), ...[term.output, term.target, term.pull].map((value) => h("td", { class: "number" }, numberText(value))),
-    h("td", { class: "pull-cell" }, h("div", { class: `pull-bar ${term.pull < 0 ? "down" : "up"}`, style: `width:${(50 * Math.abs(term.pull) / largest).toFixed(1)}%` })));
-  return card("Pull of each term (minus its gradient)", h("table", { id: "terms" },
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "term"), ...["output", "wanted", "pull"].map((words) => h("th", { scope: "col", class: "number" }, words)), h("th", { scope: "col", "aria-label": "bar: less to the left, more to the right" }, "− | +"))),
-    h("tbody", {}, ...all.map(row))));
+  const row = (term) =>
+    h(
+      "tr",
+      {},
+      h("th", { scope: "row" }, term.name),
+      ...[term.output, term.target, term.pull].map((value) => h("td", { class: "number" }, numberText(value))),
+      h(
+        "td",
+        { class: "pull-cell" },
+        h("div", {
+          class: `pull-bar ${term.pull < 0 ? "down" : "up"}`,
+          style: `width:${((50 * Math.abs(term.pull)) / largest).toFixed(1)}%`,
+        }),
+      ),
+    );
+  return card(
+    "Pull of each term (minus its gradient)",
+    h(
+      "table",
+      { id: "terms" },
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          h("th", { scope: "col" }, "term"),
+          ...["output", "wanted", "pull"].map((words) => h("th", { scope: "col", class: "number" }, words)),
+          h("th", { scope: "col", "aria-label": "bar: less to the left, more to the right" }, "− | +"),
+        ),
+      ),
+      h("tbody", {}, ...all.map(row)),
+    ),
+  );
 }
 
 function totals(heads) {
   const names = Object.keys(heads.heads[0].totals);
-  return h("div", { class: "card wide" }, h("h3", {}, "All cells together: norm of the pulls, by head and term"),
-    h("table", { id: "totals" }, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "head"), ...names.map((name) => h("th", { scope: "col", class: "number" }, name)))),
-      h("tbody", {}, ...heads.heads.map((head) => h("tr", {}, h("th", { scope: "row" }, `${head.layer} ${head.type}, ${head.grid.join("x")} cells`), ...names.map((name) => h("td", { class: "number" }, numberText(head.totals[name]))))))));
+  return h(
+    "div",
+    { class: "card wide" },
+    h("h3", {}, "All cells together: norm of the pulls, by head and term"),
+    h(
+      "table",
+      { id: "totals" },
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          h("th", { scope: "col" }, "head"),
+          ...names.map((name) => h("th", { scope: "col", class: "number" }, name)),
+        ),
+      ),
+      h(
+        "tbody",
+        {},
+        ...heads.heads.map((head) =>
+          h(
+            "tr",
+            {},
+            h("th", { scope: "row" }, `${head.layer} ${head.type}, ${head.grid.join("x")} cells`),
+            ...names.map((name) => h("td", { class: "number" }, numberText(head.totals[name]))),
+          ),
+        ),
+      ),
+    ),
+  );
 }

@@ -23,8 +23,15 @@ const open = new Set();
 export function lineChart(place, names, columns, options = {}) {
   const series = names.map((label, i) => {
     const look = SERIES[i % SERIES.length];
-    return { label, stroke: () => colour(look.stroke), dash: look.dash, width: 1.75, spanGaps: false,
-      points: { show: options.points === true, size: 6 }, value: (_, value) => numberText(value) };
+    return {
+      label,
+      stroke: () => colour(look.stroke),
+      dash: look.dash,
+      width: 1.75,
+      spanGaps: false,
+      points: { show: options.points === true, size: 6 },
+      value: (_, value) => numberText(value),
+    };
   });
   const scales = { x: { time: false }, y: options.log ? { distr: 3 } : {} };
   return chart(place, { ...options, series, scales }, columns);
@@ -32,37 +39,63 @@ export function lineChart(place, names, columns, options = {}) {
 
 /** A chart of bars: x are the middles, y their heights. options: those of lineChart, colour, range of the y axis. */
 export function barChart(place, name, columns, options = {}) {
-  const series = [{
-    label: name, stroke: () => colour(options.colour ?? "--series-1"), fill: () => colour(options.colour ?? "--series-1"),
-    width: 0, paths: uPlot.paths.bars({ size: [0.95, 100], align: 0 }), points: { show: false },
-    value: (_, value) => numberText(value),
-  }];
-  const scales = { x: { time: false }, y: { range: (_, low, high) => options.range ?? [0, high || 1] } };
+  const series = [
+    {
+      label: name,
+      stroke: () => colour(options.colour ?? "--series-1"),
+      fill: () => colour(options.colour ?? "--series-1"),
+      width: 0,
+      paths: uPlot.paths.bars({ size: [0.95, 100], align: 0 }),
+      points: { show: false },
+      value: (_, value) => numberText(value),
+    },
+  ];
+  const half = columns[0].length > 1 ? (columns[0][1] - columns[0][0]) / 2 : 0.5; // the outer bars are whole too
+  const scales = {
+    x: { time: false, range: (_, first, last) => [first - half, last + half] },
+    y: { range: (_, low, high) => options.range ?? [0, high || 1] },
+  };
   return chart(place, { ...options, series, scales, legend: false }, columns);
 }
 
 function chart(place, options, columns) {
   const axis = (label, extra) => ({
-    label, labelSize: label ? 16 : 0, labelGap: 2, labelFont: "12px system-ui", font: "12px system-ui",
-    stroke: () => colour("--ink-soft"), gap: 3,
-    grid: { stroke: () => colour("--grid"), width: 1 }, ticks: { stroke: () => colour("--grid"), size: 4 },
+    label,
+    labelSize: label ? 16 : 0,
+    labelGap: 2,
+    labelFont: "12px system-ui",
+    font: "12px system-ui",
+    stroke: () => colour("--ink-soft"),
+    gap: 3,
+    grid: { stroke: () => colour("--grid"), width: 1 },
+    ticks: { stroke: () => colour("--grid"), size: 4 },
     ...(extra.filter && { grid: { stroke: () => colour("--grid"), width: 1, filter: extra.filter } }),
-    values: (_, values) => values.map((value) => (value === null ? "" : numberText(value))), ...extra,
+    values: (_, values) => values.map((value) => (value === null ? "" : numberText(value))),
+    ...extra,
   });
   const settings = {
-    width: Math.max(roomIn(place), 120), height: options.height ?? 160,
-    legend: { show: options.legend !== false, markers: { dash: (_, line) => ["solid", "dashed", "dotted", "double"][(line - 1) % 4] } },
+    width: Math.max(roomIn(place), 120),
+    height: options.height ?? 160,
+    legend: {
+      show: options.legend !== false,
+      markers: { dash: (_, line) => ["solid", "dashed", "dotted", "double"][(line - 1) % 4] },
+    },
     cursor: { drag: { x: false, y: false }, points: { size: 6 } },
     scales: options.scales,
     axes: [
-      axis(options.whole ? "" : options.x, { size: options.xSize ?? 26, ...texts(options.xText), ...(options.whole && { incrs: WHOLE }) }),
+      axis(options.whole ? "" : options.x, {
+        size: options.xSize ?? 26,
+        ...texts(options.xText),
+        ...(options.whole && { incrs: WHOLE }),
+      }),
       axis(options.y, { size: options.ySize ?? 52, ...texts(options.yText), ...(options.log && { filter: decades }) }),
     ],
     series: [{ label: options.x ?? "", value: (_, value) => numberText(value) }, ...options.series],
     hooks: options.hooks ?? {},
   };
   const plot = new uPlot(settings, columns, place);
-  if (options.click) plot.over.addEventListener("click", () => plot.cursor.idx !== null && options.click(plot.cursor.idx));
+  if (options.click)
+    plot.over.addEventListener("click", () => plot.cursor.idx !== null && options.click(plot.cursor.idx));
   const watch = new ResizeObserver(() => {
     if (place.clientWidth > 0) plot.setSize({ width: roomIn(place), height: settings.height });
   });
@@ -71,7 +104,11 @@ function chart(place, options, columns) {
   return {
     plot,
     update: (fresh) => plot.setData(fresh),
-    destroy: () => { watch.disconnect(); open.delete(plot); plot.destroy(); },
+    destroy: () => {
+      watch.disconnect();
+      open.delete(plot);
+      plot.destroy();
+    },
   };
 }
 
@@ -93,4 +130,6 @@ function decades(_, marks) {
   return marks.map((mark) => (kept.has(mark) ? mark : null));
 }
 
-onTheme(() => { for (const plot of open) plot.redraw(false); });
+onTheme(() => {
+  for (const plot of open) plot.redraw(false);
+});

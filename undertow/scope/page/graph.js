@@ -5,7 +5,7 @@ import { normText, pathThrough, place, scaleOf, WIDTH } from "scope/layout";
 import { Minimap } from "scope/minimap";
 import { shapesText } from "scope/numbers";
 
-const [SMALLEST, LARGEST, LEGIBLE] = [0.12, 2.5, 0.85];
+const [SMALLEST, LARGEST, LEGIBLE] = [0.12, 2.5, 0.82];
 
 export class GraphView {
   constructor(network, store) {
@@ -14,25 +14,71 @@ export class GraphView {
     this.scale = scaleOf(network);
     this.view = { x: 0, y: 0, zoom: 1 };
     this.canvas = s("g");
-    this.svg = s("svg", { class: "graph", role: "group", "aria-label": "The network; arrow up and down go through its layers" },
-      s("defs", {}, arrowHead("head", "edge-head"), arrowHead("head-now", "edge-head now")), this.canvas);
+    this.svg = s(
+      "svg",
+      { class: "graph", role: "group", "aria-label": "The network; arrow up and down go through its layers" },
+      s("defs", {}, arrowHead("head", "edge-head"), arrowHead("head-now", "edge-head now")),
+      this.canvas,
+    );
     this.minimap = new Minimap((x, y) => this.centre(x, y));
-    this.search = h("input", { type: "search", placeholder: "Search layers  ( / )", "aria-label": "Search layers", id: "search", oninput: () => this.find(), onkeydown: (e) => e.key === "Enter" && this.next() });
+    this.search = h("input", {
+      type: "search",
+      placeholder: "Search layers  ( / )",
+      "aria-label": "Search layers",
+      id: "search",
+      oninput: () => this.find(),
+      onkeydown: (e) => e.key === "Enter" && this.next(),
+    });
     this.found = h("span", { class: "soft", role: "status", id: "found" });
-    this.element = h("section", { class: "graph-pane", "aria-label": "Network" },
+    this.element = h(
+      "section",
+      { class: "graph-pane", "aria-label": "Network" },
       h("div", { class: "graph-tools" }, this.search, this.found, h("span", { class: "grow" }), ...this.buttons()),
-      h("div", { class: "graph-stage" }, this.svg, this.minimap.element));
+      h("div", { class: "graph-stage" }, this.svg, this.minimap.element),
+    );
     this.listen();
     store.watch((values, changed) => this.follow(changed));
     this.draw();
   }
 
   buttons() {
-    const fold = this.network.folds.length > 0 && h("button", { type: "button", id: "fold", "aria-pressed": "false", title: "Repeated blocks one by one, or as one node (f)", onclick: () => this.foldAll() }, "Unfold");
+    const fold =
+      this.network.folds.length > 0 &&
+      h(
+        "button",
+        {
+          type: "button",
+          id: "fold",
+          "aria-pressed": "false",
+          title: "Repeated blocks one by one, or as one node (f)",
+          onclick: () => this.foldAll(),
+        },
+        "Unfold",
+      );
     return [
       fold,
-      h("button", { type: "button", class: "icon", "aria-label": "Smaller", title: "Smaller (-)", onclick: () => this.zoomBy(0.8) }, "−"),
-      h("button", { type: "button", class: "icon", "aria-label": "Larger", title: "Larger (+)", onclick: () => this.zoomBy(1.25) }, "+"),
+      h(
+        "button",
+        {
+          type: "button",
+          class: "icon",
+          "aria-label": "Smaller",
+          title: "Smaller (-)",
+          onclick: () => this.zoomBy(0.8),
+        },
+        "−",
+      ),
+      h(
+        "button",
+        {
+          type: "button",
+          class: "icon",
+          "aria-label": "Larger",
+          title: "Larger (+)",
+          onclick: () => this.zoomBy(1.25),
+        },
+        "+",
+      ),
       h("button", { type: "button", title: "The whole network (0)", onclick: () => this.fit() }, "Fit"),
     ].filter(Boolean);
   }
@@ -51,16 +97,35 @@ export class GraphView {
 
   group(group) {
     const fold = this.network.folds[group.fold];
-    return s("g", { class: "group" },
+    return s(
+      "g",
+      { class: "group" },
       s("rect", { x: group.x, y: group.y, width: group.width, height: group.height, rx: 10 }),
       this.foldButton(group.fold, group.x + group.width + 14, group.y + 14, `−`, `Fold ${fold.times} blocks`),
-      s("text", { x: group.x + group.width + 30, y: group.y + 19, class: "group-name" }, `×${fold.times}`));
+      s("text", { x: group.x + group.width + 30, y: group.y + 19, class: "group-name" }, `×${fold.times}`),
+    );
   }
 
   foldButton(fold, x, y, sign, label) {
-    const toggle = (event) => { event.stopPropagation(); this.toggle(fold); };
-    return s("g", { class: "fold-button", role: "button", tabindex: "0", "aria-label": label, transform: `translate(${x},${y})`, onclick: toggle, onkeydown: (e) => ["Enter", " "].includes(e.key) && (e.preventDefault(), toggle(e)) },
-      s("title", {}, label), s("circle", { r: 10 }), s("text", { y: 5 }, sign));
+    const toggle = (event) => {
+      event.stopPropagation();
+      this.toggle(fold);
+    };
+    return s(
+      "g",
+      {
+        class: "fold-button",
+        role: "button",
+        tabindex: "0",
+        "aria-label": label,
+        transform: `translate(${x},${y})`,
+        onclick: toggle,
+        onkeydown: (e) => ["Enter", " "].includes(e.key) && (e.preventDefault(), toggle(e)),
+      },
+      s("title", {}, label),
+      s("circle", { r: 10 }),
+      s("text", { y: 5 }, sign),
+    );
   }
 
   node(node) {
@@ -69,18 +134,46 @@ export class GraphView {
     const [x, y] = [node.x - node.width / 2, node.y - node.height / 2];
     const name = fold ? `×${fold.times}` : title(first);
     const last = this.network.layer(node.layers[node.layers.length - 1]);
-    const size = fold ? shortened(fold.kinds.join(", "), 29) : shapesText(first.outputs.map((o) => (o.length > 1 ? o.slice(1) : o)));
+    const size = fold
+      ? shortened(fold.kinds.join(", "), 29)
+      : shapesText(first.outputs.map((o) => (o.length > 1 ? o.slice(1) : o)));
     const marks = {
       norm: s("text", { x: node.width - 10, y: fold ? 19 : 36, class: "node-norm" }),
       bar: s("rect", { x: 0, y: node.height - 4, width: 0, height: 4, class: "node-bar" }),
       size: s("text", { x: 10, y: 36, class: "node-size" }, size),
     };
-    const group = s("g", { class: `node${fold ? " folded" : ""}`, role: "button", tabindex: "-1", "data-layers": node.layers.join(" "), transform: `translate(${x},${y})`, onclick: () => this.choose(node), ondblclick: () => fold && this.toggle(node.fold) },
+    const group = s(
+      "g",
+      {
+        class: `node${fold ? " folded" : ""}`,
+        role: "button",
+        tabindex: "-1",
+        "data-layers": node.layers.join(" "),
+        transform: `translate(${x},${y})`,
+        onclick: () => this.choose(node),
+        ondblclick: () => fold && this.toggle(node.fold),
+      },
       fold && s("rect", { class: "stack", x: 6, y: 6, width: node.width, height: node.height, rx: 6 }),
       fold && s("rect", { class: "stack", x: 3, y: 3, width: node.width, height: node.height, rx: 6 }),
       s("rect", { class: "box", width: node.width, height: node.height, rx: 6 }),
-      s("text", { x: 10, y: 19, class: "node-name" }, shortened(name, 23), fold && s("tspan", { class: "node-size", dx: 8 }, `${first.name} to ${last.name}`)), marks.size, marks.norm, marks.bar,
-      fold && this.foldButton(node.fold, node.width + 22, node.height / 2, "+", `Unfold ${fold.times} blocks of ${fold.size} layers`));
+      s(
+        "text",
+        { x: 10, y: 19, class: "node-name" },
+        shortened(name, 23),
+        fold && s("tspan", { class: "node-size", dx: 8 }, `${first.name} to ${last.name}`),
+      ),
+      marks.size,
+      marks.norm,
+      marks.bar,
+      fold &&
+        this.foldButton(
+          node.fold,
+          node.width + 22,
+          node.height / 2,
+          "+",
+          `Unfold ${fold.times} blocks of ${fold.size} layers`,
+        ),
+    );
     this.marks.nodes.set(node.id, { group, node, ...marks });
     return group;
   }
@@ -126,7 +219,10 @@ export class GraphView {
     const pulled = source === now;
     const norm = this.network.sent(run, reader, source);
     const lost = this.network.lost(run, reader, source);
-    path.setAttribute("class", `edge${arrived ? " arrived" : ""}${pulled ? " now" : ""}${arrived && lost ? " lost" : ""}`);
+    path.setAttribute(
+      "class",
+      `edge${arrived ? " arrived" : ""}${pulled ? " now" : ""}${arrived && lost ? " lost" : ""}`,
+    );
     path.style.strokeWidth = arrived ? 1.5 + 4.5 * this.scale(norm ?? 0) : "";
     path.setAttribute("marker-end", arrived && !(norm === 0) ? `url(#${pulled ? "head-now" : "head"})` : "");
     label.textContent = pulled && norm !== null ? (lost ? "0, lost" : normText(norm)) : arrived && lost ? "lost" : "";
@@ -169,10 +265,20 @@ export class GraphView {
 
   find() {
     const words = this.search.value.trim().toLowerCase();
-    this.hits = words === "" ? [] : this.network.shown.filter((layer) => `${layer.name} ${layer.type} ${layer.label} ${shapesText(layer.outputs)}`.toLowerCase().includes(words)).map((layer) => layer.index);
+    this.hits =
+      words === ""
+        ? []
+        : this.network.shown
+            .filter((layer) =>
+              `${layer.name} ${layer.type} ${layer.label} ${shapesText(layer.outputs)}`.toLowerCase().includes(words),
+            )
+            .map((layer) => layer.index);
     this.found.textContent = words === "" ? "" : `${this.hits.length} found`;
     for (const { group, node } of this.marks.nodes.values()) {
-      group.classList.toggle("found", node.layers.some((index) => this.hits.includes(index)));
+      group.classList.toggle(
+        "found",
+        node.layers.some((index) => this.hits.includes(index)),
+      );
     }
     const exact = this.network.shown.find((layer) => layer.name.toLowerCase() === words);
     if (this.hits.length) this.store.set({ selected: exact ? exact.index : this.hits[0] });
@@ -203,20 +309,31 @@ export class GraphView {
   listen() {
     let from = null;
     this.svg.addEventListener("pointerdown", (event) => {
-      if (event.target.closest(".node, .fold-button") === null) from = { x: event.clientX, y: event.clientY, view: { ...this.view } };
+      if (event.target.closest(".node, .fold-button") === null)
+        from = { x: event.clientX, y: event.clientY, view: { ...this.view } };
     });
     window.addEventListener("pointermove", (event) => {
-      if (from) this.look({ ...from.view, x: from.view.x + event.clientX - from.x, y: from.view.y + event.clientY - from.y });
+      if (from)
+        this.look({ ...from.view, x: from.view.x + event.clientX - from.x, y: from.view.y + event.clientY - from.y });
     });
-    window.addEventListener("pointerup", () => { from = null; });
-    this.svg.addEventListener("wheel", (event) => {
-      event.preventDefault();
-      if (event.ctrlKey || event.metaKey) this.zoomBy(Math.exp(-event.deltaY * 0.01), event.offsetX, event.offsetY);
-      else this.look({ ...this.view, x: this.view.x - event.deltaX, y: this.view.y - event.deltaY });
-    }, { passive: false });
+    window.addEventListener("pointerup", () => {
+      from = null;
+    });
+    this.svg.addEventListener(
+      "wheel",
+      (event) => {
+        event.preventDefault();
+        if (event.ctrlKey || event.metaKey) this.zoomBy(Math.exp(-event.deltaY * 0.01), event.offsetX, event.offsetY);
+        else this.look({ ...this.view, x: this.view.x - event.deltaX, y: this.view.y - event.deltaY });
+      },
+      { passive: false },
+    );
     this.svg.addEventListener("keydown", (event) => {
       const way = { ArrowUp: -1, ArrowDown: 1 }[event.key];
-      if (way) { event.preventDefault(); this.move(way); }
+      if (way) {
+        event.preventDefault();
+        this.move(way);
+      }
     });
     new ResizeObserver(() => this.look(this.view)).observe(this.svg);
   }
@@ -230,18 +347,27 @@ export class GraphView {
   look(view) {
     this.view = view;
     this.canvas.setAttribute("transform", `translate(${view.x},${view.y}) scale(${view.zoom})`);
-    this.minimap.frame({ x: -view.x / view.zoom, y: -view.y / view.zoom, width: this.svg.clientWidth / view.zoom, height: this.svg.clientHeight / view.zoom });
+    this.minimap.frame({
+      x: -view.x / view.zoom,
+      y: -view.y / view.zoom,
+      width: this.svg.clientWidth / view.zoom,
+      height: this.svg.clientHeight / view.zoom,
+    });
   }
 
   fit() {
-    this.view.zoom = Math.max(Math.min((this.svg.clientWidth) / this.plan.width, this.svg.clientHeight / this.plan.height, 1), SMALLEST);
+    this.view.zoom = Math.max(
+      Math.min(this.svg.clientWidth / this.plan.width, this.svg.clientHeight / this.plan.height, 1),
+      SMALLEST,
+    );
     this.centre(0, 0);
   }
 
   /** Moves to a point of the network, but not beyond its ends: empty space tells nothing. */
   centre(x, y) {
     const { zoom } = this.view;
-    const within = (wanted, room, length) => (length <= room ? (room - length) / 2 : Math.min(Math.max(wanted, room - length), 0));
+    const within = (wanted, room, length) =>
+      length <= room ? (room - length) / 2 : Math.min(Math.max(wanted, room - length), 0);
     const [room, tall] = [this.svg.clientWidth, this.svg.clientHeight];
     this.look({
       zoom,
@@ -252,7 +378,7 @@ export class GraphView {
 
   /** The first view: all of a small network, else the layer where the way back begins. */
   begin(index) {
-    const whole = Math.min((this.svg.clientWidth) / this.plan.width, this.svg.clientHeight / this.plan.height, 1);
+    const whole = Math.min(this.svg.clientWidth / this.plan.width, this.svg.clientHeight / this.plan.height, 1);
     const node = this.plan.nodes.get(this.plan.idOf(index));
     this.view.zoom = whole > LEGIBLE ? whole : Math.min(Math.max(this.svg.clientWidth / this.plan.width, LEGIBLE), 1);
     this.centre(node.x, node.y);
@@ -279,7 +405,18 @@ function shortened(text, most) {
 }
 
 function arrowHead(id, name) {
-  return s("marker", { id, viewBox: "0 0 10 10", refX: 9, refY: 5, markerWidth: 9, markerHeight: 9, markerUnits: "userSpaceOnUse", orient: "auto" },
-    s("path", { d: "M0,0L10,5L0,10z", class: name }));
+  return s(
+    "marker",
+    {
+      id,
+      viewBox: "0 0 10 10",
+      refX: 9,
+      refY: 5,
+      markerWidth: 9,
+      markerHeight: 9,
+      markerUnits: "userSpaceOnUse",
+      orient: "auto",
+    },
+    s("path", { d: "M0,0L10,5L0,10z", class: name }),
+  );
 }
-

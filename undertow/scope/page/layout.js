@@ -42,8 +42,12 @@ export function place(network, open) {
   for (const edge of edges.values()) edge.points = graph.edge(edge.from, edge.to).points;
   const size = graph.graph();
   return {
-    nodes, edges: [...edges.values()], groups: groups(network, nodes, open), idOf,
-    width: size.width, height: size.height,
+    nodes,
+    edges: [...edges.values()],
+    groups: groups(network, nodes, open),
+    idOf,
+    width: size.width,
+    height: size.height,
   };
 }
 
@@ -85,7 +89,7 @@ export function scaleOf(network) {
     }
   }
   const span = Math.log(high) - Math.log(low);
-  return (norm) => (!(norm > 0) ? 0 : span > 0 ? 0.08 + 0.92 * (Math.log(norm) - Math.log(low)) / span : 1);
+  return (norm) => (!(norm > 0) ? 0 : span > 0 ? 0.08 + (0.92 * (Math.log(norm) - Math.log(low))) / span : 1);
 }
 
 /** The norm of a gradient as a node shows it. */

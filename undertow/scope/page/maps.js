@@ -14,7 +14,13 @@ export function mapsTab(place, network, store) {
   const numbers = network.numbers(run, selected);
   if (numbers.values.output) return vectors(place, network, numbers);
   if (!network.maps(run, selected).output) {
-    place.append(h("p", { class: "soft" }, "The output of this layer is no image, and has too many values to show one by one; see Numbers."));
+    place.append(
+      h(
+        "p",
+        { class: "soft" },
+        "The output of this layer is no image, and has too many values to show one by one; see Numbers.",
+      ),
+    );
     return null;
   }
   return new Maps(place, network, layer, run).leave;
@@ -30,11 +36,30 @@ function vectors(place, network, numbers) {
   place.append(h("div", { class: "columns" }, ...spots.map((one) => one.card)));
   for (const { kind, spot } of spots) {
     const values = numbers.values[kind];
-    if (!values) { spot.append(h("p", { class: "soft" }, "There is none.")); continue; }
+    if (!values) {
+      spot.append(h("p", { class: "soft" }, "There is none."));
+      continue;
+    }
     const low = Math.min(0, ...values);
     const high = Math.max(0, ...values);
-    charts.push(barChart(spot, kind, [values.map((_, i) => i), values], { height: 220, x: "unit", colour: kind === "output" ? "--series-1" : "--series-2", range: [low, high === low ? 1 : high], ySize: 60 }));
-    spot.append(h("p", { class: "soft" }, values.length <= 16 ? values.map((value, i) => `${i}: ${numberText(value)}`).join("   ") : `${values.length} values from ${numberText(Math.min(...values))} to ${numberText(Math.max(...values))}`));
+    charts.push(
+      barChart(spot, kind, [values.map((_, i) => i), values], {
+        height: 220,
+        x: "unit",
+        colour: kind === "output" ? "--series-1" : "--series-2",
+        range: [low, high === low ? 1 : high],
+        ySize: 60,
+      }),
+    );
+    spot.append(
+      h(
+        "p",
+        { class: "soft" },
+        values.length <= 16
+          ? values.map((value, i) => `${i}: ${numberText(value)}`).join("   ")
+          : `${values.length} values from ${numberText(Math.min(...values))} to ${numberText(Math.max(...values))}`,
+      ),
+    );
   }
   return () => charts.forEach((chart) => chart.destroy());
 }
@@ -45,21 +70,51 @@ class Maps {
     this.count = layer.outputs[0][1];
     this.channels = layer.channels;
     this.sheets = network.maps(run, layer.index);
-    this.chosen = this.channels.includes(remembered.channel.get(layer.index)) ? remembered.channel.get(layer.index) : this.channels[0];
+    this.chosen = this.channels.includes(remembered.channel.get(layer.index))
+      ? remembered.channel.get(layer.index)
+      : this.channels[0];
     this.shown = true;
-    this.leave = () => { this.shown = false; };
+    this.leave = () => {
+      this.shown = false;
+    };
     this.large = { output: h("canvas", { class: "map large" }), gradient: h("canvas", { class: "map large" }) };
     this.grids = { output: h("div", { class: "map-grid" }), gradient: h("div", { class: "map-grid" }) };
     this.captions = { output: h("p", { class: "soft" }), gradient: h("p", { class: "soft" }) };
-    const slider = h("input", { type: "range", min: 0, max: 1, step: 0.05, value: this.over, "aria-label": "How much of the input picture shows", oninput: () => { this.over = remembered.over = Number(slider.value); this.draw(); } });
+    const slider = h("input", {
+      type: "range",
+      min: 0,
+      max: 1,
+      step: 0.05,
+      value: this.over,
+      "aria-label": "How much of the input picture shows",
+      oninput: () => {
+        this.over = remembered.over = Number(slider.value);
+        this.draw();
+      },
+    });
     place.append(
-      h("div", { class: "map-tools" },
+      h(
+        "div",
+        { class: "map-tools" },
         network.picture && h("label", {}, "Input picture ", slider),
         network.live && this.count > this.channels.length && this.pager(),
-        h("span", { class: "soft" }, this.legend())),
-      h("div", { class: "columns" }, ...["output", "gradient"].map((kind) => h("div", { class: "card maps-card" },
-        h("h3", {}, kind === "output" ? "Feature maps" : "Gradient maps"),
-        this.sheets[kind] ? [this.captions[kind], this.large[kind], this.grids[kind]] : h("p", { class: "soft" }, "No gradient arrives here.")))));
+        h("span", { class: "soft" }, this.legend()),
+      ),
+      h(
+        "div",
+        { class: "columns" },
+        ...["output", "gradient"].map((kind) =>
+          h(
+            "div",
+            { class: "card maps-card" },
+            h("h3", {}, kind === "output" ? "Feature maps" : "Gradient maps"),
+            this.sheets[kind]
+              ? [this.captions[kind], this.large[kind], this.grids[kind]]
+              : h("p", { class: "soft" }, "No gradient arrives here."),
+          ),
+        ),
+      ),
+    );
     this.start();
   }
 
@@ -69,28 +124,44 @@ class Maps {
 
   pager() {
     const total = Math.ceil(this.count / 16);
-    const options = [h("option", { value: "strongest" }, "with the largest gradients"), ...Array.from({ length: total }, (_, page) => h("option", { value: page }, `${16 * page} to ${Math.min(16 * page + 15, this.count - 1)}`))];
-    return h("label", {}, "Channels ", h("select", { id: "channels", onchange: (event) => this.turn(event.target.value) }, ...options));
+    const options = [
+      h("option", { value: "strongest" }, "with the largest gradients"),
+      ...Array.from({ length: total }, (_, page) =>
+        h("option", { value: page }, `${16 * page} to ${Math.min(16 * page + 15, this.count - 1)}`),
+      ),
+    ];
+    return h(
+      "label",
+      {},
+      "Channels ",
+      h("select", { id: "channels", onchange: (event) => this.turn(event.target.value) }, ...options),
+    );
   }
 
   async turn(page) {
-    this.channels = page === "strongest" ? this.layer.channels : Array.from({ length: Math.min(16, this.count - 16 * page) }, (_, i) => 16 * Number(page) + i);
+    this.channels =
+      page === "strongest"
+        ? this.layer.channels
+        : Array.from({ length: Math.min(16, this.count - 16 * page) }, (_, i) => 16 * Number(page) + i);
     [this.chosen] = this.channels;
     await this.start();
   }
 
   /** Full maps from the server where there is one, else the thumbnails of the page. */
   async start() {
-    this.picture ??= this.network.picture && await image(this.network.picture);
+    this.picture ??= this.network.picture && (await image(this.network.picture));
     if (this.network.live) {
       for (const kind of ["output", "gradient"]) {
         if (!this.sheets[kind]) continue;
-        const reply = await fetch(`/maps?run=${this.run}&layer=${this.layer.index}&kind=${kind}&channels=${this.channels.join(",")}`);
+        const reply = await fetch(
+          `/maps?run=${this.run}&layer=${this.layer.index}&kind=${kind}&channels=${this.channels.join(",")}`,
+        );
         if (reply.ok) this.sheets[kind] = await reply.json();
       }
     }
     this.levels = {};
-    for (const kind of ["output", "gradient"]) if (this.sheets[kind]) this.levels[kind] = await levelsOf(this.sheets[kind]);
+    for (const kind of ["output", "gradient"])
+      if (this.sheets[kind]) this.levels[kind] = await levelsOf(this.sheets[kind]);
     if (this.shown) this.draw();
   }
 
@@ -99,27 +170,51 @@ class Maps {
       const place = this.channels.indexOf(this.chosen);
       this.paint(this.large[kind], kind, place, 320, this.over);
       const sheet = this.sheets[kind];
-      this.captions[kind].textContent = `Channel ${this.chosen}, ${sheet.size.join("x")} pixels; full colour stands for ${numberText(sheet.limit)}`;
-      show(this.grids[kind], this.channels.map((channel, i) => this.thumbnail(kind, channel, i)));
+      this.captions[kind].textContent =
+        `Channel ${this.chosen}, ${sheet.size.join("x")} pixels; full colour is ${numberText(sheet.limit)}`;
+      show(
+        this.grids[kind],
+        this.channels.map((channel, i) => this.thumbnail(kind, channel, i)),
+      );
     }
   }
 
   thumbnail(kind, channel, place) {
     const canvas = h("canvas", { class: "map" });
     this.paint(canvas, kind, place, 64, Math.min(this.over, 0.35));
-    const choose = () => { this.chosen = channel; remembered.channel.set(this.layer.index, channel); this.draw(); };
-    return h("button", { type: "button", class: "thumbnail", "aria-pressed": String(channel === this.chosen), "aria-label": `Channel ${channel}`, onclick: choose }, canvas, h("span", {}, channel));
+    const choose = () => {
+      this.chosen = channel;
+      remembered.channel.set(this.layer.index, channel);
+      this.draw();
+    };
+    return h(
+      "button",
+      {
+        type: "button",
+        class: "thumbnail",
+        "aria-pressed": String(channel === this.chosen),
+        "aria-label": `Channel ${channel}`,
+        onclick: choose,
+      },
+      canvas,
+      h("span", {}, channel),
+    );
   }
 
   paint(canvas, kind, place, side, over) {
-    const { size: [height, width] } = this.sheets[kind];
+    const {
+      size: [height, width],
+    } = this.sheets[kind];
     const scale = side / Math.max(height, width);
     const dense = Math.min(devicePixelRatio || 1, 2);
     canvas.width = Math.max(Math.round(width * scale * dense), 1);
     canvas.height = Math.max(Math.round(height * scale * dense), 1);
     canvas.style.aspectRatio = `${width} / ${height}`;
     canvas.setAttribute("role", "img");
-    canvas.setAttribute("aria-label", `${kind === "output" ? "Feature" : "Gradient"} map of channel ${this.channels[place]}`);
+    canvas.setAttribute(
+      "aria-label",
+      `${kind === "output" ? "Feature" : "Gradient"} map of channel ${this.channels[place]}`,
+    );
     const context = canvas.getContext("2d");
     context.fillStyle = colour("--raised");
     context.fillRect(0, 0, canvas.width, canvas.height);
@@ -185,8 +280,14 @@ function hatch(context, levels, sheet, place, canvas) {
   context.beginPath();
   for (let y = 0; y < canvas.height; y += step) {
     for (let x = 0; x < canvas.width; x += step) {
-      const [column, row] = [Math.floor(((x + step / 2) * width) / canvas.width), Math.floor(((y + step / 2) * height) / canvas.height)];
-      const level = levels.data[4 * (Math.min(row, height - 1) * levels.width + place * sheet.stride + Math.min(column, width - 1))];
+      const [column, row] = [
+        Math.floor(((x + step / 2) * width) / canvas.width),
+        Math.floor(((y + step / 2) * height) / canvas.height),
+      ];
+      const level =
+        levels.data[
+          4 * (Math.min(row, height - 1) * levels.width + place * sheet.stride + Math.min(column, width - 1))
+        ];
       if (level < 104) {
         context.moveTo(x + 1, y + step - 1);
         context.lineTo(x + step - 1, y + 1);

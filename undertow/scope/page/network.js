@@ -28,26 +28,85 @@ const player = new Player(network, store);
 const heading = h("div", { class: "panel-heading" });
 const content = h("div", { class: "panel-content", role: "tabpanel", id: "content", tabindex: "0" });
 const said = h("div", { class: "visually-hidden", role: "status", "aria-live": "polite", id: "said" });
-const tabs = TABS.map((tab) => h("button", { type: "button", role: "tab", id: `tab-${tab.id}`, "aria-controls": "content", onclick: () => store.set({ tab: tab.id }) }, tab.name));
-const runs = network.runs.map((run, place) => h("button", { type: "button", id: `run-${run.name}`, "aria-pressed": "false", onclick: () => store.set({ run: place }) }, run.name));
+const tabs = TABS.map((tab) =>
+  h(
+    "button",
+    {
+      type: "button",
+      role: "tab",
+      id: `tab-${tab.id}`,
+      "aria-controls": "content",
+      onclick: () => store.set({ tab: tab.id }),
+    },
+    tab.name,
+  ),
+);
+const runs = network.runs.map((run, place) =>
+  h(
+    "button",
+    { type: "button", id: `run-${run.name}`, "aria-pressed": "false", onclick: () => store.set({ run: place }) },
+    run.name,
+  ),
+);
 
 document.body.append(
-  h("header", { class: "bar" },
+  h(
+    "header",
+    { class: "bar" },
     h("h1", {}, h("span", { class: "mark", "aria-hidden": "true" }), "Undertow"),
-    h("div", { class: "about" }, h("strong", {}, network.source.split("/").pop()), h("span", { class: "soft", title: network.about }, network.about)),
+    h(
+      "div",
+      { class: "about" },
+      h("strong", {}, network.source.split("/").pop()),
+      h("span", { class: "soft", title: network.about }, network.about),
+    ),
     h("span", { class: "grow" }),
-    h("div", { class: "switch", role: "group", "aria-label": "Dialect: whose arithmetic" }, h("span", { class: "soft" }, "Dialect"), ...runs),
+    h(
+      "div",
+      { class: "switch", role: "group", "aria-label": "Dialect: whose arithmetic" },
+      h("span", { class: "soft" }, "Dialect"),
+      ...runs,
+    ),
     h("button", { type: "button", id: "help", "aria-label": "Keys", onclick: () => keys.showModal() }, "?"),
-    themeButton()),
-  h("main", {}, graph.element,
-    h("section", { class: "panel", "aria-label": "Details" },
-      h("div", { class: "tabs", role: "tablist", "aria-label": "What is shown" }, ...tabs), heading, content)),
-  player.element, said);
+    themeButton(),
+  ),
+  h(
+    "main",
+    {},
+    graph.element,
+    h(
+      "section",
+      { class: "panel", "aria-label": "Details" },
+      h("div", { class: "tabs", role: "tablist", "aria-label": "What is shown" }, ...tabs),
+      heading,
+      content,
+    ),
+  ),
+  player.element,
+  said,
+);
 
-const keys = h("dialog", { "aria-label": "Keys", class: "card" },
+const keys = h(
+  "dialog",
+  { "aria-label": "Keys", class: "card" },
   h("h2", {}, "Keys"),
-  h("table", {}, ...[["→  ←", "one step on, one step back"], ["Home  End", "before the way back, after it"], ["Space", "play and pause"], ["↑  ↓", "the layer above, the layer below"], ["/", "search"], ["f", "fold and unfold"], ["+  −  0", "larger, smaller, the whole network"], ["d", "next dialect"], [`1 to ${TABS.length}`, "tabs"]].map(([key, what]) => h("tr", {}, h("td", {}, h("code", {}, key)), h("td", {}, what)))),
-  h("form", { method: "dialog" }, h("button", { class: "main" }, "Close")));
+  h(
+    "table",
+    {},
+    ...[
+      ["→  ←", "one step on, one step back"],
+      ["Home  End", "before the way back, after it"],
+      ["Space", "play and pause"],
+      ["↑  ↓", "the layer above, the layer below"],
+      ["/", "search"],
+      ["f", "fold and unfold"],
+      ["+  −  0", "larger, smaller, the whole network"],
+      ["d", "next dialect"],
+      [`1 to ${TABS.length}`, "tabs"],
+    ].map(([key, what]) => h("tr", {}, h("td", {}, h("code", {}, key)), h("td", {}, what))),
+  ),
+  h("form", { method: "dialog" }, h("button", { class: "main" }, "Close")),
+);
 document.body.append(keys);
 
 let leave = null;
@@ -71,22 +130,38 @@ function marks(layer) {
 }
 
 store.watch((values, changed) => {
-  if (changed.has("step") && values.step > 0 && !changed.has("selected")) store.set({ selected: network.order[values.step - 1] });
+  if (changed.has("step") && values.step > 0 && !changed.has("selected"))
+    store.set({ selected: network.order[values.step - 1] });
 });
 store.watch((values, changed) => {
   runs.forEach((button, place) => button.setAttribute("aria-pressed", String(place === values.run)));
   const whole = TABS.find((one) => one.id === values.tab).whole;
-  if (changed.has("tab") || changed.has("run") || (changed.has("selected") && !whole) || (changed.has("step") && values.tab === "back")) drawTab();
+  if (
+    changed.has("tab") ||
+    changed.has("run") ||
+    (changed.has("selected") && !whole) ||
+    (changed.has("step") && values.tab === "back")
+  )
+    drawTab();
   if (changed.has("step")) said.textContent = player.sentence();
 });
 
 const ACTIONS = {
-  ArrowRight: () => player.go(store.values.step + 1), ArrowLeft: () => player.go(store.values.step - 1),
-  Home: () => player.go(0), End: () => player.go(network.order.length), " ": () => player.toggle(),
-  ArrowUp: () => graph.move(-1), ArrowDown: () => graph.move(1),
-  "/": () => graph.search.focus(), f: () => network.folds.length && graph.foldAll(),
-  "+": () => graph.zoomBy(1.25), "=": () => graph.zoomBy(1.25), "-": () => graph.zoomBy(0.8), 0: () => graph.fit(),
-  d: () => store.set({ run: (store.values.run + 1) % network.runs.length }), "?": () => keys.showModal(),
+  ArrowRight: () => player.go(store.values.step + 1),
+  ArrowLeft: () => player.go(store.values.step - 1),
+  Home: () => player.go(0),
+  End: () => player.go(network.order.length),
+  " ": () => player.toggle(),
+  ArrowUp: () => graph.move(-1),
+  ArrowDown: () => graph.move(1),
+  "/": () => graph.search.focus(),
+  f: () => network.folds.length && graph.foldAll(),
+  "+": () => graph.zoomBy(1.25),
+  "=": () => graph.zoomBy(1.25),
+  "-": () => graph.zoomBy(0.8),
+  0: () => graph.fit(),
+  d: () => store.set({ run: (store.values.run + 1) % network.runs.length }),
+  "?": () => keys.showModal(),
   ...Object.fromEntries(TABS.map((tab, place) => [String(place + 1), () => store.set({ tab: tab.id })])),
 };
 

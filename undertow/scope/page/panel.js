@@ -11,9 +11,14 @@ export function wayBackTab(place, network, store) {
   const { run, step, selected } = store.values;
   const layer = network.layer(selected);
   const arrived = step >= network.stepOf.get(selected);
-  place.append(h("div", { class: "columns" },
-    h("div", { class: "stack" }, arriving(network, run, layer, arrived), sending(network, run, layer)),
-    h("div", { class: "stack" }, formula(layer), facts(layer))));
+  place.append(
+    h(
+      "div",
+      { class: "columns" },
+      h("div", { class: "stack" }, arriving(network, run, layer, arrived), sending(network, run, layer)),
+      h("div", { class: "stack" }, formula(layer), facts(layer)),
+    ),
+  );
 }
 
 function arriving(network, run, layer, arrived) {
@@ -21,13 +26,22 @@ function arriving(network, run, layer, arrived) {
   const norm = network.gradient(run, layer.index);
   const rows = readers.map((reader) => way(network, run, reader, layer.index, `from ${title(network.layer(reader))}`));
   const name = readers.length > 1 ? `Sum of ${readers.length}` : "Gradient of the output";
-  const total = network.runs.map((_, other) => ({ text: numberText(network.gradient(other, layer.index)), norm: network.gradient(other, layer.index), lost: false }));
+  const total = network.runs.map((_, other) => ({
+    text: numberText(network.gradient(other, layer.index)),
+    norm: network.gradient(other, layer.index),
+    lost: false,
+  }));
   const ends = readers.length === 0 && h("p", { class: "soft" }, beginning(layer, norm));
   return card("Arrives", [
     !arrived && h("p", { class: "soft" }, "The way back has not come here yet; these numbers are what it will bring."),
     ends,
     (rows.length > 0 || norm !== null) && table(network, [...rows, { name, cells: total, sum: true }], run, "arrives"),
-    readers.length > 1 && h("p", { class: "soft note" }, "Gradients of several paths add up, value by value; norms of vectors that do not point the same way add up to less than their sum."),
+    readers.length > 1 &&
+      h(
+        "p",
+        { class: "soft note" },
+        "Gradients of several paths add up, value by value; norms of vectors that do not point the same way add up to less than their sum.",
+      ),
   ]);
 }
 
@@ -47,7 +61,9 @@ function sending(network, run, layer) {
     }),
   }));
   return card("Sends on", [
-    rows.length + parameters.length > 0 ? table(network, [...rows, ...parameters], run, "sends") : h("p", { class: "soft" }, "Nothing: it reads no other layer."),
+    rows.length + parameters.length > 0
+      ? table(network, [...rows, ...parameters], run, "sends")
+      : h("p", { class: "soft" }, "Nothing: it reads no other layer."),
     ...layer.skipped.map((text) => h("p", { class: "soft note" }, `Skipped: ${text}`)),
   ]);
 }
@@ -65,17 +81,50 @@ function way(network, run, reader, source, name) {
 /** Norms, a column for each dialect, with bars by their logarithm; what is lost is said in words. */
 function table(network, rows, run, id) {
   const scale = scaleOf(network);
-  return h("table", { class: "norms", id },
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "|gradient|"), ...network.runs.map((one, place) => h("th", { scope: "col", class: `number${place === run ? " chosen" : ""}` }, one.name)))),
-    h("tbody", {}, ...rows.map((row) => h("tr", { class: row.sum ? "sum" : null },
-      h("th", { scope: "row" }, row.name),
-      ...row.cells.map((cell, place) => h("td", { class: `number${place === run ? " chosen" : ""}` },
-        cell.lost ? h("span", { class: "tag bad" }, "0, lost") : cell.text,
-        h("div", { class: "norm-bar", style: `width:${(100 * scale(cell.norm ?? 0)).toFixed(1)}%` })))))));
+  return h(
+    "table",
+    { class: "norms", id },
+    h(
+      "thead",
+      {},
+      h(
+        "tr",
+        {},
+        h("th", { scope: "col" }, "|gradient|"),
+        ...network.runs.map((one, place) =>
+          h("th", { scope: "col", class: `number${place === run ? " chosen" : ""}` }, one.name),
+        ),
+      ),
+    ),
+    h(
+      "tbody",
+      {},
+      ...rows.map((row) =>
+        h(
+          "tr",
+          { class: row.sum ? "sum" : null },
+          h("th", { scope: "row" }, row.name),
+          ...row.cells.map((cell, place) =>
+            h(
+              "td",
+              { class: `number${place === run ? " chosen" : ""}` },
+              cell.lost ? h("span", { class: "tag bad" }, "0, lost") : cell.text,
+              h("div", { class: "norm-bar", style: `width:${(100 * scale(cell.norm ?? 0)).toFixed(1)}%` }),
+            ),
+          ),
+        ),
+      ),
+    ),
+  );
 }
 
 function formula(layer) {
-  return card("Computes on the way back", layer.formula.length ? h("ul", { class: "formula", id: "formula" }, ...layer.formula.map((line) => h("li", {}, line))) : h("p", { class: "soft" }, "Nothing."));
+  return card(
+    "Computes on the way back",
+    layer.formula.length
+      ? h("ul", { class: "formula", id: "formula" }, ...layer.formula.map((line) => h("li", {}, line)))
+      : h("p", { class: "soft" }, "Nothing."),
+  );
 }
 
 function facts(layer) {
@@ -84,18 +133,36 @@ function facts(layer) {
   const rows = [
     ["Output", shapesText(layer.outputs)],
     ["Input", shapesText(layer.inputs)],
-    ["Parameters", parameters.length ? `${countText(count)}  (${parameters.map(([name, shape]) => `${name} ${shape.join("x")}`).join(", ")})` : "none"],
+    [
+      "Parameters",
+      parameters.length
+        ? `${countText(count)}  (${parameters.map(([name, shape]) => `${name} ${shape.join("x")}`).join(", ")})`
+        : "none",
+    ],
     ["Multiply-adds forward", countText(layer.forward)],
     ["Multiply-adds backward", countText(layer.backward)],
     ["Kept for the way back", bytesText(layer.kept)],
     ...Object.entries(layer.details),
   ];
-  return card("Layer", h("table", { class: "facts" }, h("tbody", {}, ...rows.map(([name, value]) => h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, value))))));
+  return card(
+    "Layer",
+    h(
+      "table",
+      { class: "facts" },
+      h("tbody", {}, ...rows.map(([name, value]) => h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, value)))),
+    ),
+  );
 }
 
 const STATISTICS = [
-  ["norm", "norm", numberText], ["mean", "mean", numberText], ["deviation", "deviation", numberText], ["minimum", "min", numberText],
-  ["maximum", "max", numberText], ["zeros", "zeros", shareText], ["saturated", "saturated", shareText], ["bad", "not finite", numberText],
+  ["norm", "norm", numberText],
+  ["mean", "mean", numberText],
+  ["deviation", "deviation", numberText],
+  ["minimum", "min", numberText],
+  ["maximum", "max", numberText],
+  ["zeros", "zeros", shareText],
+  ["saturated", "saturated", shareText],
+  ["bad", "not finite", numberText],
 ];
 
 /** Statistics of output, gradient and parameters, as `undertow trace` prints them, and histograms. */
@@ -111,9 +178,18 @@ export function numbersTab(place, network, store) {
     charts.push(histogram(spot, found, color));
   };
   const below = parameters(network, run, selected);
-  place.append(h("div", { class: "columns" },
-    h("div", { class: "stack output" }, card("Output", statistics(network, run, selected, "output"))),
-    h("div", { class: "stack gradient" }, card("Gradient of the output", statistics(network, run, selected, "gradient")))));
+  place.append(
+    h(
+      "div",
+      { class: "columns" },
+      h("div", { class: "stack output" }, card("Output", statistics(network, run, selected, "output"))),
+      h(
+        "div",
+        { class: "stack gradient" },
+        card("Gradient of the output", statistics(network, run, selected, "gradient")),
+      ),
+    ),
+  );
   if (below) place.append(below);
   half("output", "output of real numbers", "--series-1");
   half("gradient", "gradient", "--series-2");
@@ -121,10 +197,40 @@ export function numbersTab(place, network, store) {
 }
 
 function statistics(network, run, index, kind) {
-  return h("table", { id: `statistics-${kind}` },
-    h("thead", {}, h("tr", {}, h("th", {}, h("span", { class: "visually-hidden" }, "statistic")), ...network.runs.map((one, place) => h("th", { scope: "col", class: `number${place === run ? " chosen" : ""}` }, one.name)))),
-    h("tbody", {}, ...STATISTICS.filter(([key]) => kind === "output" || key !== "saturated").map(([key, name, text]) => h("tr", {}, h("th", { scope: "row" }, name),
-      ...network.runs.map((_, place) => h("td", { class: `number${place === run ? " chosen" : ""}` }, text(network.numbers(place, index)[kind][key])))))));
+  return h(
+    "table",
+    { id: `statistics-${kind}` },
+    h(
+      "thead",
+      {},
+      h(
+        "tr",
+        {},
+        h("th", {}, h("span", { class: "visually-hidden" }, "statistic")),
+        ...network.runs.map((one, place) =>
+          h("th", { scope: "col", class: `number${place === run ? " chosen" : ""}` }, one.name),
+        ),
+      ),
+    ),
+    h(
+      "tbody",
+      {},
+      ...STATISTICS.filter(([key]) => kind === "output" || key !== "saturated").map(([key, name, text]) =>
+        h(
+          "tr",
+          {},
+          h("th", { scope: "row" }, name),
+          ...network.runs.map((_, place) =>
+            h(
+              "td",
+              { class: `number${place === run ? " chosen" : ""}` },
+              text(network.numbers(place, index)[kind][key]),
+            ),
+          ),
+        ),
+      ),
+    ),
+  );
 }
 
 function histogram(place, found, color) {
@@ -139,10 +245,34 @@ function parameters(network, run, index) {
   const names = Object.keys(network.layer(index).parameters);
   if (names.length === 0) return null;
   const head = ["parameter", "norm", "norm of its gradient", "update/weight"];
-  return h("div", { class: "card wide" }, h("h3", {}, `Parameters, ${network.runs[run].name}`),
-    h("table", { id: "parameters" }, h("thead", {}, h("tr", {}, ...head.map((text, i) => h("th", { scope: "col", class: i ? "number" : null }, text)))),
-      h("tbody", {}, ...names.map((name) => h("tr", {}, h("th", { scope: "row" }, name),
-        ...(network.numbers(run, index).parameters[name] ?? [null, null, null]).map((value) => h("td", { class: "number" }, numberText(value))))))));
+  return h(
+    "div",
+    { class: "card wide" },
+    h("h3", {}, `Parameters, ${network.runs[run].name}`),
+    h(
+      "table",
+      { id: "parameters" },
+      h(
+        "thead",
+        {},
+        h("tr", {}, ...head.map((text, i) => h("th", { scope: "col", class: i ? "number" : null }, text))),
+      ),
+      h(
+        "tbody",
+        {},
+        ...names.map((name) =>
+          h(
+            "tr",
+            {},
+            h("th", { scope: "row" }, name),
+            ...(network.numbers(run, index).parameters[name] ?? [null, null, null]).map((value) =>
+              h("td", { class: "number" }, numberText(value)),
+            ),
+          ),
+        ),
+      ),
+    ),
+  );
 }
 
 /** The layer's whole story, as `undertow explain --layer` prints it. */

@@ -12,22 +12,43 @@ export class Player {
   constructor(network, store) {
     Object.assign(this, { network, store, timer: null });
     const last = network.order.length;
-    const button = (id, text, label, run) => h("button", { type: "button", class: "icon", id, "aria-label": label, title: label, onclick: run }, text);
+    const button = (id, text, label, run) =>
+      h("button", { type: "button", class: "icon", id, "aria-label": label, title: label, onclick: run }, text);
     this.play = button("play", "▶", "Play the way back (space)", () => this.toggle());
-    this.slider = h("input", { type: "range", id: "slider", min: 0, max: last, value: 0, "aria-label": "Step of the way back", oninput: () => this.go(Number(this.slider.value)) });
+    this.slider = h("input", {
+      type: "range",
+      id: "slider",
+      min: 0,
+      max: last,
+      value: 0,
+      "aria-label": "Step of the way back",
+      oninput: () => this.go(Number(this.slider.value)),
+    });
     this.text = h("div", { class: "player-text", id: "sentence" });
     this.place = h("div", { class: "player-chart", "aria-hidden": "true" });
-    this.element = h("footer", { class: "player", "aria-label": "The way back, step by step" },
-      h("div", { class: "player-controls" },
-        h("div", { class: "player-buttons" },
+    this.element = h(
+      "footer",
+      { class: "player", "aria-label": "The way back, step by step" },
+      h(
+        "div",
+        { class: "player-controls" },
+        h(
+          "div",
+          { class: "player-buttons" },
           button("first", "«", "Before the way back (Home)", () => this.go(0)),
           button("back", "‹", "One step back (left arrow)", () => this.go(store.values.step - 1)),
           this.play,
           button("on", "›", "One step on (right arrow)", () => this.go(store.values.step + 1)),
-          button("last", "»", "All the way back (End)", () => this.go(last))),
-        this.slider, this.text),
-      this.place);
-    store.watch((values, changed) => { if (changed.has("step") || changed.has("run")) this.draw(); });
+          button("last", "»", "All the way back (End)", () => this.go(last)),
+        ),
+        this.slider,
+        this.text,
+      ),
+      this.place,
+    );
+    store.watch((values, changed) => {
+      if (changed.has("step") || changed.has("run")) this.draw();
+    });
   }
 
   go(step) {
@@ -35,7 +56,10 @@ export class Player {
   }
 
   toggle() {
-    if (this.timer !== null) { this.stop(); return; }
+    if (this.timer !== null) {
+      this.stop();
+      return;
+    }
     if (this.store.values.step === this.network.order.length) this.go(0);
     this.play.textContent = "❚❚";
     this.play.setAttribute("aria-label", "Pause (space)");
@@ -56,7 +80,8 @@ export class Player {
   sentence() {
     const { step, run } = this.store.values;
     const last = this.network.order.length;
-    if (step === 0) return `Forward pass done, loss ${Number(Number(this.network.runs[run].loss).toPrecision(6))}. ${last} steps back`;
+    if (step === 0)
+      return `Forward pass done, loss ${Number(Number(this.network.runs[run].loss).toPrecision(6))}. ${last} steps back`;
     const layer = this.network.layer(this.network.order[step - 1]);
     const norm = this.network.gradient(run, layer.index);
     const what = norm === null ? "no gradient arrives" : `gradient norm ${numberText(norm)}`;
@@ -75,16 +100,30 @@ export class Player {
   makeChart() {
     const { network } = this;
     const steps = network.order.map((_, place) => place + 1);
-    const columns = network.runs.map((_, run) => network.order.map((index) => {
-      const norm = network.gradient(run, index);
-      return norm > 0 ? norm : null;
-    }));
+    const columns = network.runs.map((_, run) =>
+      network.order.map((index) => {
+        const norm = network.gradient(run, index);
+        return norm > 0 ? norm : null;
+      }),
+    );
     const options = {
-      log: true, whole: true, height: 96, x: "step", y: "|gradient|", ySize: 50, xSize: 18, legend: network.runs.length > 1,
+      log: true,
+      whole: true,
+      height: 96,
+      x: "step",
+      y: "|gradient|",
+      ySize: 50,
+      xSize: 18,
+      legend: network.runs.length > 1,
       click: (place) => this.go(place + 1),
       hooks: { draw: [(plot) => this.line(plot)] },
     };
-    return lineChart(this.place, network.runs.map((run) => run.name), [steps, ...columns], options);
+    return lineChart(
+      this.place,
+      network.runs.map((run) => run.name),
+      [steps, ...columns],
+      options,
+    );
   }
 
   line(plot) {

@@ -16,10 +16,14 @@ export class Network {
     this.folds.forEach((fold, place) => fold.layers.forEach((layer) => this.foldOf.set(layer, place)));
   }
 
-  layer(index) { return this.layers[index]; }
+  layer(index) {
+    return this.layers[index];
+  }
 
   /** Numbers of a layer in a run. */
-  numbers(run, index) { return this.runs[run].layers[index]; }
+  numbers(run, index) {
+    return this.runs[run].layers[index];
+  }
 
   /** Sheets of maps of a layer in a run: {output, gradient}, each null where there are none. */
   maps(run, index) {
@@ -34,15 +38,21 @@ export class Network {
   }
 
   /** What `reader` sends to `source` in a run; null where nothing is known. */
-  sent(run, reader, source) { return this.numbers(run, reader).sent[source] ?? null; }
+  sent(run, reader, source) {
+    return this.numbers(run, reader).sent[source] ?? null;
+  }
 
   /** Whether this run sends nothing where another run does. */
   lost(run, reader, source) {
-    return this.sent(run, reader, source) === 0
-      && this.runs.some((_, other) => other !== run && this.sent(other, reader, source) > 0);
+    return (
+      this.sent(run, reader, source) === 0 &&
+      this.runs.some((_, other) => other !== run && this.sent(other, reader, source) > 0)
+    );
   }
 
-  className(number) { return this.names[number] ?? `class ${number}`; }
+  className(number) {
+    return this.names[number] ?? `class ${number}`;
+  }
 }
 
 /** Values with watchers: store.set({step: 3}) tells every watcher which ones changed. */
@@ -52,7 +62,9 @@ export class Store {
     this.watchers = [];
   }
 
-  watch(watcher) { this.watchers.push(watcher); }
+  watch(watcher) {
+    this.watchers.push(watcher);
+  }
 
   set(changes) {
     const changed = Object.keys(changes).filter((key) => this.values[key] !== changes[key]);
