@@ -125,7 +125,7 @@ def _weights(change: Callable[[bytes], bytes], before: tuple[str, str] = ("", ""
     return cause
 
 
-def _training(
+def small_training(
     label: str | None = "0 0.5 0.5 0.4 0.4", cfg: str = CFG, strict: bool = False, **data: str
 ) -> Callable[[], object]:
     """Two photos, one of them with this label (None: without a label file), and a training on them."""
@@ -155,7 +155,7 @@ def _training(
 def _finished() -> None:
     from undertow import darknet
 
-    _training(cfg=CFG.replace("max_batches=10", "max_batches=1"))()
+    small_training(cfg=CFG.replace("max_batches=10", "max_batches=1"))()
     darknet.train("my.data", "my.cfg", "backup/my.backup")
 
 
@@ -330,27 +330,27 @@ GROUPS: dict[str, list[Case]] = {
     "Photos, labels and lists": [
         Case(
             "a class number beyond `classes` (the box is left out and counted; an error with `-strict`)",
-            _training("3 0.5 0.5 0.4 0.4", strict=True),
+            small_training("3 0.5 0.5 0.4 0.4", strict=True),
             "Classes are numbered from 0.",
         ),
         Case(
             "a label line that is no label",
-            _training("0 0.5 0.5 0.4"),
+            small_training("0 0.5 0.5 0.4"),
             "A line is `class x y width height`, all but the class as shares of the photo's size.",
         ),
         Case(
             "a box outside of its photo (left out and counted; an error with `-strict`)",
-            _training("0 1.5 0.5 0.4 0.4", strict=True),
+            small_training("0 1.5 0.5 0.4 0.4", strict=True),
             "Often pixels were written instead of shares.",
         ),
         Case(
             "a photo without a label file (counted; an error with `-strict`)",
-            _training(None, strict=True),
+            small_training(None, strict=True),
             "Right for photos without objects; give them an empty file, so that a lost one is noticed.",
         ),
         Case(
             "a list that is not there",
-            _training(train="trian.txt"),
+            small_training(train="trian.txt"),
             "Paths are looked up from the working folder, then beside the .data file.",
         ),
         Case("a picture that cannot be read", _broken_picture, "Copy it anew, or take it off the list."),
@@ -358,13 +358,13 @@ GROUPS: dict[str, list[Case]] = {
     "Training stops": [
         Case(
             "numbers that are not finite",
-            _training(cfg=CFG.replace("learning_rate=0.001", "learning_rate=1e30")),
+            small_training(cfg=CFG.replace("learning_rate=0.001", "learning_rate=1e30")),
             "Lower `learning_rate` first; then look at the photos named. The last good state is kept.",
         ),
         Case("nothing left to train", _finished, "Raise `max_batches` to train longer, or begin anew with `-clear`."),
         Case(
             "a key that would change training, of another program",
-            _training(cfg=CFG.replace("classes=3", "classes=3\nfocal_loss=1")),
+            small_training(cfg=CFG.replace("classes=3", "classes=3\nfocal_loss=1")),
             "Remove it where its effect is not wanted.",
         ),
     ],

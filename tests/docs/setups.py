@@ -131,6 +131,14 @@ def pictures_and_mnist() -> None:
     Path("train-labels-idx1-ubyte.gz").write_bytes(gzip.compress(labels))
 
 
+def stopped_training() -> None:
+    """A training that has ended, and a cfg by which it has further to go."""
+    from tests.docs.error_cases import CFG, small_training
+
+    small_training(cfg=CFG.replace("max_batches=10", "max_batches=2"))()
+    Path("my.cfg").write_text(CFG.replace("max_batches=10", "max_batches=3"))
+
+
 def yolov3() -> None:
     """The published yolov3.cfg."""
     from tests.inspect.yolov3 import yolov3_cfg
@@ -148,6 +156,7 @@ SETUPS: dict[str, Callable[[], dict[str, Any] | None]] = {
     "explain.md": yolov3,
     "fine-tune.md": published_tiny,
     "start.md": demo_run,
+    "training.md": stopped_training,
 }
 
 # Text of a page -> what the tests run in its place: shorter, otherwise the same.
