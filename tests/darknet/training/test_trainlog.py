@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import resource
 from pathlib import Path
 
 import pytest
@@ -100,3 +101,20 @@ def test_what_cannot_be_written_beside_does_not_stop_the_training(scene: Scene) 
     assert len(log.losses) == 6
     told = [str(item.message) for item in caught if "training goes on" in str(item.message)]
     assert ["chart" in line for line in told] == [False, True]
+
+
+def test_half_a_line_of_a_full_disk_does_not_spoil_the_next(scene: Scene) -> None:
+    """The disk takes a part of line 3; when there is room again, the other lines are whole."""
+
+    class Spoiler(TrainingWatcher):
+        def iterated(self, iteration: Iteration) -> None:
+            usual = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+            size = (scene.folder / "backup" / "tiny_log.csv").stat().st_size
+            limit = size + 9 if iteration.number == 2 else resource.RLIM_INFINITY
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, usual))
+
+    with pytest.warns(UndertowWarning, match="File too large.*training goes on"):
+        training(scene.data, scene.cfg, watcher=Together(TrainLog(["red", "blue"]), Spoiler())).run()
+    written = (scene.folder / "backup" / "tiny_log.csv").read_text().splitlines()
+    whole = [line.split(",")[0] for line in written if line.count(",") == len(LOSS_COLUMNS) - 1]
+    assert whole == ["iteration", "1", "2", "4", "5", "6"]

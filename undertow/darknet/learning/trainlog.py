@@ -53,7 +53,7 @@ class TrainLog(TrainingWatcher):
         self.validations: list[Row] = []
         self._class_columns = tuple(f"ap {name}" for name in names)
         self._files: tuple[Path, Path] | None = None
-        self._told = False
+        self._told = self._cut_short = False
 
     def started(self, trainer: Trainer) -> None:
         folder, name = trainer.output.folder, trainer.output.name
@@ -83,8 +83,13 @@ class TrainLog(TrainingWatcher):
             return
         try:
             with open(self._files[which], "a", encoding="utf-8", newline="") as stream:
+                if self._cut_short:
+                    stream.write("\n")  # end the line of which a full disk took only a part
                 csv.writer(stream).writerow([_written(value) for value in row.values()])
+                stream.flush()
+            self._cut_short = False
         except OSError as problem:
+            self._cut_short = True
             if not self._told:
                 self._told = True
                 reason = f"{self._files[which]}: cannot be written ({problem.strerror or problem}); training goes on"
