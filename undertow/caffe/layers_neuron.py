@@ -177,6 +177,7 @@ class Threshold(NoGradient):
 class Dropout(Layer):
     """In TRAIN: y = 0 with probability dropout_ratio, else x / (1 - ratio). In TEST: y = x.
 
+    With `scale_train: false`, a field of the Fast R-CNN fork, y is 0 or x in TRAIN, and x (1 - ratio) in TEST.
     draw: from a shape to uniform numbers from 0 to 1; values below the ratio drop. It may be replaced.
     """
 
@@ -191,11 +192,15 @@ class Dropout(Layer):
 
     def compute(self, bottom: Variables, params: Variables) -> Results:
         ratio = self.message.dropout_param.dropout_ratio
-        if self.phase == "TEST" or ratio == 0:
+        kept = 1.0 if getattr(self.message.dropout_param, "scale_train", True) else 1 - ratio
+        if ratio == 0 or (self.phase == "TEST" and kept == 1):
             return F.Reshape(bottom[0].shape)(bottom[0])
+        if self.phase == "TEST":
+            return bottom[0] * kept
         if ratio == 1:
             return bottom[0] * 0
-        return F.Dropout(ratio, self.draw(bottom[0].shape))(bottom[0])
+        y = F.Dropout(ratio, self.draw(bottom[0].shape))(bottom[0])
+        return y if kept == 1 else y * kept
 
 
 def filler_or(options: Message, field: str, value: float) -> Message:

@@ -25,7 +25,14 @@ def rounded(values: Array) -> Array:
 
 
 class _Regions(IndexBottom):
-    """Bottoms: a map (n, channels, h, w) and regions (r, 5) with rows image, left, top, right, bottom in pixels."""
+    """Bottoms: a map (n, channels, h, w) and regions (r, 5) with rows image, left, top, right, bottom in pixels.
+
+    Regions come from layers of proposals, which lie above parameters: the gradient asked for there is 0, as it is in
+    the original.
+    """
+
+    def check_backward(self) -> None:
+        """Nothing is refused."""
 
     def size(self) -> tuple[int, int]:
         """Cells of a region: (rows, columns)."""
@@ -156,10 +163,14 @@ def spans(start: Array, end: Array, cells: int, limit: int) -> Array:
 class SmoothL1Loss(Loss):
     """Huber's loss of bottom 0 minus bottom 1, summed and divided by the batch: s^2 d^2 / 2 up to 1 / s^2, then |d|.
 
-    Bottom 2 weighs the difference, bottom 3 the loss; s is `sigma`. From Fast R-CNN and SSD.
+    Bottom 2 weighs the difference, bottom 3 the loss; s is `sigma`. Weights get a gradient of 0, which layers of
+    proposals may ask for. From Fast R-CNN and SSD.
     """
 
     index_bottoms = (2, 3)
+
+    def check_backward(self) -> None:
+        """Nothing is refused."""
 
     def top_shapes(self, bottom: Shapes) -> Shapes:
         if any(math.prod(shape[1:]) != math.prod(bottom[0][1:]) for shape in bottom):

@@ -77,6 +77,8 @@ TRIES = [
     Try("Deconvolution", "convolution_param { num_output: 2 kernel_size: 2 }", ((1, 2, 3),)),
     Try("Dropout", "dropout_param { dropout_ratio: 0.3 }"),
     Try("Dropout", phase="TEST"),
+    Try("Dropout", "dropout_param { dropout_ratio: 0.3 scale_train: false }"),
+    Try("Dropout", "dropout_param { dropout_ratio: 0.3 scale_train: false }", phase="TEST"),
     Try("ELU", "elu_param { alpha: 0.4 }"),
     Try("Eltwise", "eltwise_param { operation: SUM coeff: 0.5 coeff: -2 coeff: 1 }", ((2, 3),) * 3),
     Try("Eltwise", "eltwise_param { operation: PROD }", ((2, 3),) * 3),

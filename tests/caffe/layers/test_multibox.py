@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import undertow.caffe as caffe
 from tests.caffe.net.texts import inputs, layer, net
 from undertow.caffe.boxes import coverage, decode, encode, match, overlaps, project, suppress
 from undertow.caffe.net import Net
@@ -328,3 +329,55 @@ def test_what_detection_output_does_not_do_is_told() -> None:
             net(inputs(a=(1, 4), b=(1, 2), c=(1, 2, 4)),
                 layer("y", "DetectionOutput", "a b c", rest=f"detection_output_param {{ num_classes: 2 {option} }}"),
                 force=False)  # fmt: skip
+
+
+def test_dropout_scaled_when_testing() -> None:
+    """In training values stay or go; in a test all are multiplied by what is kept."""
+    options = "dropout_param { dropout_ratio: 0.25 scale_train: false }"
+    for phase, expected in (("TRAIN", {0.0, 1.0}), ("TEST", {0.75})):
+        built = net(inputs(x=(50, 4)), layer("y", "Dropout", "x", rest=options), phase=phase)
+        built.blobs["x"].data[...] = 1
+        built.forward()
+        assert set(built.blobs["y"].data.reshape(-1).tolist()) == expected
+
+
+class Proposals(caffe.Layer):
+    """Regions and weights from scores, as layers of Faster R-CNN make them; nothing goes back."""
+
+    def setup(self, bottom, top):  # type: ignore[no-untyped-def]
+        assert self.param_str == "'feat_stride': 16"
+
+    def reshape(self, bottom, top):  # type: ignore[no-untyped-def]
+        top[0].reshape(2, 5)
+        top[1].reshape(2, 8)
+
+    def forward(self, bottom, top):  # type: ignore[no-untyped-def]
+        top[0].data[...] = [[0, 0, 0, 40, 40], [0, 16, 16, 100, 100]]
+        top[1].data[...] = 1
+
+    def backward(self, top, propagate_down, bottom):  # type: ignore[no-untyped-def]
+        bottom[0].diff[...] = 0
+
+
+def test_regions_of_a_layer_above_parameters() -> None:
+    """As in Faster R-CNN's train.prototxt: rois and weights come from a layer that needs a backward pass itself."""
+    conv = 'convolution_param { num_output: 4 kernel_size: 3 pad: 1 weight_filler { type: "xavier" } }'
+    fc = 'inner_product_param { num_output: 8 weight_filler { type: "xavier" } }'
+    proposals = "python_param { module: 'rpn.proposal_layer' layer: 'ProposalLayer' param_str: \"'feat_stride': 16\" }"
+    built = net(
+        inputs(x=(1, 3, 8, 8), t=(2, 8)),
+        layer("c", "Convolution", "x", rest=conv),
+        layer("p", "Python", "c", "rois w", proposals),
+        layer("r", "ROIPooling", "c rois", rest="roi_pooling_param { pooled_w: 2 pooled_h: 2 spatial_scale: 0.0625 }"),
+        layer("fc", "InnerProduct", "r", rest=fc),
+        layer("drop", "Dropout", "fc", "fc", "dropout_param { dropout_ratio: 0.5 scale_train: false }"),
+        layer("loss", "SmoothL1Loss", "fc t w w", rest="loss_weight: 1 smooth_l1_loss_param { sigma: 3.0 }"),
+        force=False,
+        python=lambda module, name: Proposals,
+    )
+    built.blobs["x"].data[...] = np.arange(192).reshape(1, 3, 8, 8) / 100
+    built.blobs["t"].data[...] = 9
+    assert built.forward() > 0
+    built.clear_param_diffs()
+    built.backward()
+    assert built.params["c"][0].diff.any()

@@ -241,6 +241,9 @@ LayerParameter
   8266711 roi_pooling_param ROIPoolingParameter
   8266712 smooth_l1_loss_param SmoothL1LossParameter
 
+DropoutParameter
+  2 scale_train bool = true
+
 PSROIPoolingParameter
   1 spatial_scale float!
   2 output_dim int32!
