@@ -516,3 +516,16 @@ def test_a_terminal_gets_a_table_that_fits(
         if words == ["trace", str(cfg)]:
             assert any("deviation" in line and "layer" in line for line in printed.splitlines()) == there
             assert ("left out" in printed) != there
+
+
+def test_what_computes_in_place_on_the_data_gets_its_gradient(tmp_path: Path) -> None:
+    net = tmp_path / "net.prototxt"
+    net.write_text("""
+layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 dim: 4 dim: 4 } } }
+layer { name: "scale" type: "Scale" bottom: "data" top: "data" scale_param { filler { value: 2 } } }
+layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip"
+  inner_product_param { num_output: 2 weight_filler { type: "xavier" } } }
+""")
+    scale = trace_caffe(net).layers[1]
+    assert scale.gradient.norm > 0
+    assert scale.parameters["weights"].gradient > 0

@@ -90,11 +90,13 @@ def _leave_out_what_has_none(net: Net) -> None:
         except UndertowError:
             layer.need_backward = False
             layer.bottom_need_backward = [False] * len(layer.bottom_need_backward)
-    made = {i for layer, ids in zip(net.layers, net.top_ids, strict=True) if layer.type in SOURCES for i in ids}
-    for layer, ids in zip(net.layers, net.bottom_ids, strict=True):
+    data: set[int] = set()
+    for layer, bottoms, tops in zip(net.layers, net.bottom_ids, net.top_ids, strict=True):
         layer.bottom_need_backward = [
-            need and blob not in made for need, blob in zip(layer.bottom_need_backward, ids, strict=True)
+            need and blob not in data for need, blob in zip(layer.bottom_need_backward, bottoms, strict=True)
         ]
+        # A layer in place makes of a blob of data its own.
+        data = data | set(tops) if layer.type in SOURCES else data - set(tops)
 
 
 def _with_inputs(message: Message, shape: Shape, batch: int) -> Message:
