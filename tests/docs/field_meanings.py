@@ -120,6 +120,7 @@ MEANINGS: dict[str, str] = {
     "global_pooling": "the window is the whole picture",
     "round_mode": "whether outputs are counted up or down",
     "dropout_ratio": "share of the values that are dropped in training",
+    "scale_train": "values kept are enlarged in training; false: all are made smaller in tests",
     "local_size": "channels or pixels it runs over",
     "LRNParameter.alpha": "factor on the mean square",
     "LRNParameter.beta": "exponent",
