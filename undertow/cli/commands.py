@@ -44,7 +44,11 @@ def run(arguments: Sequence[str]) -> int:
         from undertow.cli.scope import SCOPE
 
         return call(SCOPE, rest)
-    known = ("darknet", "caffe", "demo", "explain", "trace", "scope", "help")
+    if first == "check":
+        from undertow.cli.check import CHECK
+
+        return call(CHECK, rest)
+    known = ("darknet", "caffe", "demo", "explain", "trace", "scope", "check", "help")
     remedy = nearest(first, known) or "undertow help lists the commands"
     if first in ("detector", "detect"):
         remedy = f"undertow darknet {first} ..."
@@ -79,6 +83,7 @@ def overview() -> str:
             "  undertow explain NET              the way back of a cfg, a prototxt or module:function, with formulas",
             "  undertow trace NET                one batch forward and back in numbers; where two runs part",
             "  undertow scope NET | RUN [RUN]    the same in the browser, step by step; trainings and their curves",
+            "  undertow check CFG [DATA] [WEIGHTS]  what is wrong with them, before hours are lost",
             "  undertow --version",
         ]
     )

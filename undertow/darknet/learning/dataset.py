@@ -43,7 +43,8 @@ class PictureSet:
 
     def __init__(self, images: ImageList, *, seed: int = 0, channels: int = 3, strict: bool = False) -> None:
         if channels not in (1, 3):
-            raise FormatError(f"pictures have 1 or 3 channels, the net takes {channels}", remedy="set channels=3")
+            reason = f"pictures have 1 or 3 channels, the net takes {channels}"
+            raise FormatError(reason, file=images.file, remedy="set channels=3 in the cfg")
         self.file, self.paths = images.file, images.paths
         self.seed, self.channels, self.strict = seed, channels, strict
         self.missing: tuple[Issue, ...] = images.issues

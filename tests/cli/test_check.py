@@ -1,0 +1,98 @@
+"""`undertow check`: each kind of finding, on a small data set broken on purpose."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.darknet.training.scenes import Scene
+
+
+def checked(undertow: Any, *words: object) -> tuple[int, list[str], dict[str, Any]]:
+    answer = undertow("check", *words, "-json", "-quick")
+    found = json.loads(answer.out)
+    return answer.status, [f"{one['level']}: {one['text']}" for one in found["findings"]], found["numbers"]
+
+
+def said(lines: list[str], *parts: str) -> bool:
+    return any(all(part in line for part in parts) for line in lines)
+
+
+def test_a_sound_data_set_has_no_errors(undertow: Any, scene: Scene) -> None:
+    status, lines, numbers = checked(undertow, scene.cfg, scene.data)
+    assert status == 0, lines
+    pictures = next(value for name, value in numbers.items() if name.endswith("train.txt"))
+    assert pictures["pictures"] == 6
+    assert pictures["boxes"] == 12
+    assert numbers["time_is"] == "estimated"
+    assert numbers["memory_bytes"] > 0
+
+
+def test_the_anchors_fit_is_the_mean_of_the_best_overlaps(undertow: Any, scene: Scene) -> None:
+    _, _, numbers = checked(undertow, scene.cfg, scene.data)
+    overlaps = []
+    for path in sorted((scene.folder / "images").glob("*.txt")):
+        for line in path.read_text().splitlines():
+            w, h = (32 * float(word) for word in line.split()[3:])
+            shared = [min(w, side) * min(h, side) for side in (8, 16)]
+            overlaps.append(max(s / (w * h + a * a - s) for s, a in zip(shared, (8, 16), strict=True)))
+    assert numbers["anchor_iou"] == pytest.approx(sum(overlaps) / len(overlaps), rel=1e-5)
+
+
+def test_classes_that_differ_name_the_filters(undertow: Any, scene: Scene) -> None:
+    scene.data.write_text(scene.data.read_text().replace("classes=2", "classes=3"))
+    (scene.folder / "obj.names").write_text("a\nb\nc\n")
+    status, lines, _ = checked(undertow, scene.cfg, scene.data)
+    assert status == 1
+    assert said(lines, "error", "classes=3 here", "filters=16")  # 2 anchors * (3 + 5)
+
+
+def test_broken_labels_missing_and_unreadable_pictures_are_counted(undertow: Any, scene: Scene) -> None:
+    scene.image(0).with_suffix(".txt").write_text("0 0.5 0.5 0.2\n")
+    scene.image(1).with_suffix(".txt").write_text("7 0.5 0.5 0.2 0.2\n" + "1 0.5 0.5 0.2 0.2\n" * 2)
+    scene.image(2).write_bytes(b"not a picture")
+    scene.image(3).unlink()
+    scene.image(4).with_suffix(".txt").unlink()
+    status, lines, numbers = checked(undertow, scene.cfg, scene.data)
+    counts = next(value for name, value in numbers.items() if name.endswith("train.txt"))
+    assert status == 1
+    assert (counts["broken_labels"], counts["unreadable"], counts["missing"], counts["duplicates"]) == (1, 1, 1, 1)
+    assert said(lines, "class out of range")
+    assert said(lines, "label file missing")
+    assert said(lines, "broken label files", "0.txt")
+
+
+def test_steps_beyond_the_end(undertow: Any, scene: Scene) -> None:
+    _, lines, _ = checked(undertow, scene.cfg)
+    assert said(lines, "warning", "steps=10 is not before max_batches=6")
+
+
+def test_weights_that_have_passed_the_end(undertow: Any, scene: Scene) -> None:
+    from undertow import darknet
+
+    net = darknet.load(scene.cfg)
+    net.seen = 400
+    net.save_weights("old.weights")
+    status, lines, numbers = checked(undertow, scene.cfg, scene.data, "old.weights")
+    assert status == 1
+    assert numbers["layers_loaded"] == numbers["layers_wanted"] == 3
+    assert said(lines, "error", "iteration 100, past max_batches=6")
+    net.seen = 0
+    net.save_weights("part.weights", cutoff=2)
+    _, lines, _ = checked(undertow, scene.cfg, scene.data, "part.weights")
+    assert said(lines, "fills 2 of 3 layers, all before layer 2")
+
+
+def test_a_cfg_that_is_none_is_an_error_with_its_line(undertow: Any, scene: Scene) -> None:
+    scene.cfg.write_text(scene.cfg.read_text().replace("filters=14", "filters=15"))
+    status, lines, _ = checked(undertow, scene.cfg)
+    assert status == 1
+    assert said(lines, "error", "tiny.cfg:", "filters=14")
+
+
+def test_the_time_can_be_measured(undertow: Any, scene: Scene) -> None:
+    answer = undertow("check", scene.cfg, scene.data)
+    assert answer.status == 0, answer.out
+    assert "(measured)" in answer.out

@@ -1,0 +1,348 @@
+"""What is wrong with a cfg, its weights and its data set, told before a training begins."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from undertow.darknet.detection.anchors import calc_anchors, iou_of_sizes
+from undertow.darknet.files.cfg import Config, read_cfg
+from undertow.darknet.files.choice import check_trainable, choose_dialect
+from undertow.darknet.files.datafile import DataFile, read_data
+from undertow.darknet.files.imagelist import ImageList
+from undertow.darknet.files.labels import LabelReader
+from undertow.darknet.files.options_heads import RegionOptions, YoloOptions
+from undertow.darknet.files.shapes import NetworkShapes, bytes_text, check_memory, infer_shapes
+from undertow.darknet.files.weights import WeightsFile, read_weights
+from undertow.darknet.network import Network
+from undertow.data.images import image_size
+from undertow.errors import FormatError, UndertowError, UndertowWarning
+
+PathLike = str | os.PathLike[str]
+Level = Literal["error", "warning", "note"]
+
+# Below this average, boxes are far from every anchor; below this overlap, one box is.
+POOR_FIT, REACHED = 0.6, 0.5
+_SHOWN = 3
+# Multiply-adds of a step: forward, and about twice as many back. A rate that a common core reaches.
+_PASSES, _ASSUMED_GFLOPS = 3, 50.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """level: "error" (the training would fail or be worthless), "warning", "note". about: cfg, weights, data,
+    anchors, schedule, memory or time.
+    """
+
+    level: Level
+    about: str
+    text: str
+
+
+@dataclass
+class Report:
+    """Findings in the order they were made; numbers: what was counted and measured, by name."""
+
+    findings: list[Finding] = field(default_factory=list)
+    numbers: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, level: Level, about: str, text: str) -> None:
+        self.findings.append(Finding(level, about, text))
+
+    @property
+    def errors(self) -> int:
+        return sum(finding.level == "error" for finding in self.findings)
+
+
+def check(
+    cfg: PathLike, data: PathLike | None = None, weights: PathLike | None = None, *, measure: bool = True
+) -> Report:
+    """Look at everything a training with these files would need; nothing is written.
+
+    measure: take real training steps on empty pictures for the time of an iteration; otherwise it is estimated from
+    the operations. Problems are findings, not exceptions.
+    """
+    report = Report()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", UndertowWarning)
+        try:
+            config = read_cfg(cfg)
+            dialect, why = choose_dialect(config)
+            shapes = infer_shapes(config, fork=dialect.fork or None)
+            report.add(
+                "note", "cfg", f"{len(shapes)} layers, {shapes.parameters:,} parameters, dialect {dialect.name}: {why}"
+            )
+            check_trainable(config, dialect)
+        except UndertowError as problem:
+            report.add("error", "cfg", str(problem))
+        else:
+            _check_schedule(report, config, shapes)
+            _check_masks(report, shapes)
+            if weights:
+                _check_weights(report, weights, shapes)
+            if data:
+                _check_data(report, data, shapes)
+            _check_cost(report, config, shapes, measure)
+    for message in dict.fromkeys(str(entry.message) for entry in told if issubclass(entry.category, UndertowWarning)):
+        report.add("warning", "files", message)
+    return report
+
+
+def _heads(shapes: NetworkShapes) -> list[tuple[int, YoloOptions | RegionOptions]]:
+    return [
+        (shape.line or 0, shape.options) for shape in shapes if isinstance(shape.options, YoloOptions | RegionOptions)
+    ]
+
+
+def _check_schedule(report: Report, config: Config, shapes: NetworkShapes) -> None:
+    options = shapes.net
+    report.numbers |= {"batch": options.batch, "subdivisions": options.subdivisions, "max_batches": options.max_batches}
+    report.add(
+        "note", "schedule", f"{options.batch} pictures in an iteration, {options.pass_batch} at once (subdivisions)"
+    )
+    if options.max_batches <= 0:
+        report.add(
+            "error", "schedule", f"{config.file}:{config.net.line}: max_batches is missing or 0: nothing is trained"
+        )
+        return
+    late = [step for step in options.steps if step >= options.max_batches]
+    if options.policy == "steps" and late:
+        report.add(
+            "warning",
+            "schedule",
+            f"steps={late[0]} is not before max_batches={options.max_batches}: the rate never changes there. "
+            f"To mend it: steps at {int(0.8 * options.max_batches)},{int(0.9 * options.max_batches)}",
+        )
+    if list(options.steps) != sorted(options.steps):
+        report.add("warning", "schedule", f"steps={','.join(map(str, options.steps))} do not rise")
+    if options.burn_in >= options.max_batches:
+        report.add(
+            "warning", "schedule", f"burn_in={options.burn_in} lasts as long as max_batches: the rate only rises"
+        )
+
+
+def _check_masks(report: Report, shapes: NetworkShapes) -> None:
+    heads = [(line, head) for line, head in _heads(shapes) if isinstance(head, YoloOptions)]
+    if not heads:
+        return
+    used = [anchor for _, head in heads for anchor in head.mask]
+    twice = sorted({anchor for anchor in used if used.count(anchor) > 1})
+    unused = sorted(set(range(max(head.num for _, head in heads))) - set(used))
+    if twice:
+        report.add("warning", "anchors", f"anchors {_listed(twice)} are in the masks of several [yolo] layers")
+    if unused:
+        report.add("warning", "anchors", f"anchors {_listed(unused)} are in no mask=: no layer answers for such boxes")
+    if len({head.classes for _, head in heads}) > 1:
+        line = heads[-1][0]
+        report.add("error", "cfg", f"{shapes.file}:{line}: the [yolo] layers have different numbers of classes")
+
+
+def _check_weights(report: Report, weights: PathLike, shapes: NetworkShapes) -> None:
+    try:
+        found = read_weights(weights, shapes)
+    except UndertowError as problem:
+        report.add("error", "weights", str(problem))
+        return
+    name, reached, wanted = os.fspath(weights), len(found.loaded_layers), len(found.wanted_layers)
+    report.numbers |= {"layers_loaded": reached, "layers_wanted": wanted, "seen": found.seen}
+    end = _end_of(found)
+    text = f"{name} fills {reached} of {wanted} layers" + (f", all before layer {end}" if found.is_partial else "")
+    report.add("note", "weights", f"{text}; {found.seen:,} images seen")
+    iteration, last = found.seen // max(shapes.net.batch * shapes.net.time_steps, 1), shapes.net.max_batches
+    if 0 < last <= iteration:
+        report.add(
+            "error",
+            "weights",
+            f"{name} is at iteration {iteration}, past max_batches={last}: nothing would be trained. "
+            "To mend it: give -clear, or raise max_batches",
+        )
+
+
+def _end_of(found: WeightsFile) -> int:
+    return max(found.loaded_layers, default=-1) + 1
+
+
+def _check_data(report: Report, data: PathLike, shapes: NetworkShapes) -> None:
+    heads = _heads(shapes)
+    try:
+        source = read_data(data)
+        _check_classes(report, source, shapes)
+        lists = [source.read_images(name) for name in ("train", "valid") if getattr(source.options, name)]
+        if not source.options.train:
+            report.add("error", "data", f"{source.file}: train= is missing")
+    except UndertowError as problem:
+        report.add("error", "data", str(problem))
+        return
+    for note in source.notes:
+        report.add("note", "data", note)
+    for number, images in enumerate(lists):
+        boxes = _check_pictures(report, images, heads[-1][1].classes if heads else None, shapes)
+        if number == 0 and source.options.train:
+            _check_pace(report, len(images), shapes)
+            _check_anchors(report, boxes, shapes)
+
+
+def _check_classes(report: Report, source: DataFile, shapes: NetworkShapes) -> None:
+    given = source.options.classes
+    for line, head in _heads(shapes):
+        if given is None or head.classes == given or head.map is not None:
+            continue
+        count = len(head.mask) if isinstance(head, YoloOptions) else head.num
+        filters = count * (given + (5 if isinstance(head, YoloOptions) else head.coords + 1))
+        report.add(
+            "error",
+            "cfg",
+            f"{shapes.file}:{line}: classes={head.classes}, {source.file} says {given}. To mend it: classes={given} "
+            f"here and filters={filters} in the [convolutional] before it",
+        )
+    source.read_names(given)
+
+
+def _check_pictures(report: Report, images: ImageList, classes: int | None, shapes: NetworkShapes) -> np.ndarray:
+    """Findings about one list; all boxes that can be used, (n, 5)."""
+    reader = LabelReader(classes, (shapes.net.width, shapes.net.height))
+    boxes, broken, unreadable, doubles = [], [], [], []
+    for path in images.paths:
+        try:
+            image_size(path)
+        except FormatError as problem:
+            unreadable.append(str(problem))
+        try:
+            rows = reader(path).boxes
+        except FormatError as problem:
+            broken.append(str(problem))
+            continue
+        boxes.append(rows)
+        if len(np.unique(rows, axis=0)) < len(rows):
+            doubles.append(path)
+    kept = np.concatenate([np.zeros((0, 5), np.float32), *boxes])
+    report.numbers[images.file] = {
+        "pictures": len(images),
+        "boxes": len(kept),
+        "missing": len(images.issues),
+        "unreadable": len(unreadable),
+        "broken_labels": len(broken),
+        "duplicates": len(doubles),
+        "findings": dict(reader.summary.counts),
+    }
+    report.add("note", "data", f"{images.file}: {len(images)} pictures, {len(kept)} boxes")
+    _some(report, "error", "broken label files", broken)
+    _some(report, "error" if len(unreadable) == len(images) else "warning", "pictures that cannot be read", unreadable)
+    _some(report, "warning", "pictures of the list that are not there", [str(issue) for issue in images.issues])
+    _some(report, "warning", "pictures with the same box twice", doubles)
+    for kind, count in reader.summary.counts.items():
+        if kind != "unreadable label file":
+            first = next((str(issue) for issue in reader.summary.first if issue.kind == kind), "")
+            report.add(
+                "warning", "data", f"{images.file}: {count} x {kind}" + (f", the first: {first}" if first else "")
+            )
+    if classes is not None and len(kept):
+        absent = sorted(set(range(classes)) - set(kept[:, 4].astype(int).tolist()))
+        if absent:
+            report.add("warning", "data", f"{images.file}: no box of {len(absent)} classes, {_listed(absent)}")
+    if not len(kept) and classes is not None:
+        report.add("error", "data", f"{images.file}: not one box can be used")
+    return kept
+
+
+def _check_pace(report: Report, pictures: int, shapes: NetworkShapes) -> None:
+    options = shapes.net
+    rounds = options.max_batches * options.batch / pictures
+    report.numbers["rounds"] = rounds
+    report.add(
+        "note",
+        "schedule",
+        f"{pictures / options.batch:.1f} iterations go once through the pictures, {rounds:.1f} rounds",
+    )
+    if 0 < rounds < 1:
+        report.add("warning", "schedule", f"max_batches={options.max_batches} ends before every picture was seen once")
+    if options.steps and options.steps[0] * options.batch < pictures:
+        report.add(
+            "warning", "schedule", f"steps={options.steps[0]} lowers the rate within the first round of pictures"
+        )
+
+
+def _check_anchors(report: Report, boxes: np.ndarray, shapes: NetworkShapes) -> None:
+    heads = [head for _, head in _heads(shapes)]
+    if not heads or not len(boxes):
+        return
+    head = heads[-1]
+    net = np.array([shapes.net.width, shapes.net.height], np.float64)
+    cells = isinstance(head, RegionOptions)
+    last = shapes.output.in_shape if cells else None
+    grid = np.array([last[2], last[1]], np.float64) if last is not None else net
+    anchors = np.array(head.anchors[: 2 * head.num], np.float64).reshape(-1, 2) / grid * net
+    sizes = boxes[:, 2:4].astype(np.float64) * net
+    best = iou_of_sizes(sizes, anchors).max(axis=1)
+    average, reached = float(best.mean()), float((best > REACHED).mean())
+    report.numbers |= {"anchor_iou": average, "anchors_reach": reached}
+    text = (
+        f"best anchor and box overlap by {100 * average:.1f} % on average; {100 * reached:.1f} % of boxes by over 50 %"
+    )
+    if average >= POOR_FIT:
+        report.add("note", "anchors", text)
+        return
+    try:
+        better = f"; the best {head.num} would reach {100 * calc_anchors(sizes, head.num).average_iou:.1f} %"
+    except UndertowError:
+        better = ""
+    size = f"-width {net[0]:.0f} -height {net[1]:.0f}"
+    remedy = f"undertow darknet detector calc_anchors DATA -num_of_clusters {head.num} {size}"
+    report.add("warning", "anchors", f"{text}{better}. To mend it: {remedy}")
+
+
+def _check_cost(report: Report, config: Config, shapes: NetworkShapes, measure: bool) -> None:
+    needed = shapes.memory(training=True)
+    report.numbers["memory_bytes"] = needed
+    report.add(
+        "note", "memory", f"about {bytes_text(needed)} for one pass of {shapes.net.pass_batch} pictures (estimated)"
+    )
+    try:
+        check_memory(shapes, training=True)
+    except UndertowError as problem:
+        report.add("error", "memory", str(problem))
+        return
+    how, seconds = "estimated", _PASSES * shapes.bflops * shapes.net.batch / _ASSUMED_GFLOPS
+    if measure and not report.errors:
+        try:
+            how, seconds = "measured", _measured(config, shapes)
+        except UndertowError as problem:
+            report.add("error", "time", str(problem))
+            return
+    report.numbers |= {"seconds_per_iteration": seconds, "time_is": how}
+    hours = seconds * max(shapes.net.max_batches, 0) / 3600
+    report.add(
+        "note",
+        "time",
+        f"{seconds:.2f} s an iteration ({how}), {hours:.1f} hours for max_batches; loading pictures aside",
+    )
+
+
+def _measured(config: Config, shapes: NetworkShapes) -> float:
+    """Seconds of one iteration: the quicker of the last two passes, after those that compile and record."""
+    net = Network(config, choose_dialect(config)[0])
+    net.keep_deltas = False
+    images = np.zeros((net.batch, *net.options.input_shape), np.float32)
+    truth, times = np.zeros((net.batch, net.truths), np.float32), []
+    for _ in range(4):
+        start = time.perf_counter()
+        net.train_datum(images, truth)
+        times.append(time.perf_counter() - start)
+    return min(times[2:]) * shapes.net.subdivisions
+
+
+def _some(report: Report, level: Level, what: str, names: Sequence[str]) -> None:
+    if names:
+        more = f"; and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        report.add(level, "data", f"{len(names)} {what}: {'; '.join(names[:_SHOWN])}{more}")
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    shown = ", ".join(map(str, numbers[:10]))
+    return f"{shown}..." if len(numbers) > 10 else shown
