@@ -14,7 +14,8 @@ import pytest
 from PIL import Image
 
 from tests.cli.conftest import Answer
-from undertow.darknet import load
+from undertow.darknet import TrainOptions, load
+from undertow.darknet.classifier_runs import classifier_training
 from undertow.darknet.detection.classify import with_leaves
 from undertow.darknet.files.class_labels import MASKED, PathLabels, TagFiles, fill_hierarchy
 from undertow.darknet.files.tree import read_tree
@@ -195,6 +196,20 @@ def test_grey_pictures_and_tags(undertow: Command, pictures: Pictures) -> None:
     assert undertow("darknet", "classifier", "train", pictures.data, pictures.cfg).status == 0
     pictures.paths[0].with_suffix(".txt").write_text("0 x\n")
     assert "'x' is no class number" in undertow("darknet", "classifier", "train", pictures.data, pictures.cfg).error
+
+
+@pytest.mark.parametrize(("flip", "mirror", "mirrored"), [(1, True, True), (0, True, False), (1, False, False)])
+def test_mirroring_can_be_forbidden(pictures: Pictures, flip: int, mirror: bool, mirrored: bool) -> None:
+    """Pictures that are red on the left only, and nothing else done to them."""
+    for path in pictures.paths:
+        pixels = np.zeros((16, 16, 3), np.uint8)
+        pixels[:, :8, 0] = 255
+        Image.fromarray(pixels).save(path)
+    text = pictures.cfg.read_text().replace("max_crop=18", f"max_crop=16\nflip={flip}").replace("angle=7", "angle=0")
+    pictures.cfg.write_text(text.replace("aspect=1.2", "aspect=1"))
+    trainer = classifier_training(pictures.data, pictures.cfg, options=TrainOptions(mirror=mirror))
+    samples = [trainer.pictures.sample(number, (16, 16)).image for number in range(12)]
+    assert any(image[0, 8, 12] > image[0, 8, 3] for image in samples) == mirrored
 
 
 # --- valid, predict and the others ------------------------------------------------------------------------------

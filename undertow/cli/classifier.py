@@ -41,6 +41,7 @@ def train(words: Words) -> int:
         validate_rounds=2,
         clear=words["clear"],
         validate=words["topk"] or words["topk_every"] is not None,
+        mirror=not words["no_flip"],
     )
     with computing(words), training_watcher(words["plain"], ClassifierLines) as shown:
         watchers = Together(shown)
@@ -236,6 +237,7 @@ COMMANDS = (
             Flag("save_every", "whole", "keep NAME_N.weights every N iterations (every round)", "N", least=1),
             Flag("chart", "text", "where the chart goes (chart_NAME.png in the folder of backup=)", "FILE"),
             Flag("seed", "whole", "of the first weights and of all draws (0)", "N", 0, least=0),
+            Flag("no_flip", "switch", "never mirror pictures, as with flip=0: for letters, digits, left and right"),
             Flag("plain", "switch", "Darknet's lines on a terminal too"),
             BACKUP_EVERY,
             GPUS,

@@ -80,7 +80,7 @@ def _pictures(source: DataFile, net: Network, classes: int, options: TrainOption
     images = read_image_list(source.path("train"), strict)
     labels: Labels = TagFiles() if source.options.tag else path_labels(source, classes, images)
     return ClassifierSet(
-        images, labels, classes, augmentation_of(net),
+        images, labels, classes, augmentation_of(net, options.mirror),
         tree=_tree(source, net, classes), seed=options.seed, channels=net.c, strict=strict,
     )  # fmt: skip
 

@@ -191,7 +191,8 @@ def augment_detection(
 @dataclass(frozen=True)
 class ClassifierOptions:
     """smallest, largest: the shorter side is scaled into this range; size: of the square that comes out;
-    angle: degrees to either side; aspect: factor up to this or its inverse; center: crop the middle instead.
+    angle: degrees to either side; aspect: factor up to this or its inverse; center: crop the middle instead;
+    flip: mirroring is allowed.
     """
 
     smallest: int
@@ -201,6 +202,7 @@ class ClassifierOptions:
     aspect: float = 1.0
     colours: Colours = Colours()
     center: bool = False
+    flip: bool = True
 
     def __post_init__(self) -> None:
         if min(self.smallest, self.largest, self.size) < 1 or self.aspect <= 0:
@@ -221,7 +223,7 @@ class ClassifierDraw:
 def draw_classifier(random: RandomSource, picture_size: tuple[int, int], options: ClassifierOptions) -> ClassifierDraw:
     """Draw as `load_data_augment` does: `random_augment_args`, the flip, the colours."""
     view = None if options.center else _draw_view(random, picture_size, options)
-    flip = random.coin()
+    flip = random.coin() and options.flip
     colours = options.colours
     return ClassifierDraw(view, flip, *random_distort(random, colours.hue, colours.saturation, colours.exposure))
 

@@ -103,14 +103,23 @@ class ClassifierSet(PictureSet):
         return lines
 
 
-def augmentation_of(net: Network) -> Augmentation:
-    """What [net] asks to be done to pictures, for a side of the net's input."""
+def augmentation_of(net: Network, mirror: bool = True) -> Augmentation:
+    """What [net] asks to be done to pictures, for a side of the net's input. mirror: they may be mirrored."""
     given = net.options
     colours = Colours(given.hue, given.saturation, given.exposure)
 
     def options(side: int) -> ClassifierOptions:
         low, high = (int(np.float32(ratio) * np.float32(side)) for ratio in (given.min_ratio, given.max_ratio))
-        return ClassifierOptions(max(low, 1), max(high, 1), side, given.angle, given.aspect, colours, given.center)
+        return ClassifierOptions(
+            max(low, 1),
+            max(high, 1),
+            side,
+            given.angle,
+            given.aspect,
+            colours,
+            given.center,
+            given.flip and mirror,
+        )
 
     return options
 
