@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from undertow.darknet.detection.boxes import Candidates
 from undertow.data.resize import letterbox_size
 from undertow.errors import ShapeError
+from undertow.kernels import select
 
 
 @dataclass(frozen=True)
@@ -84,11 +85,13 @@ def activate_yolo(
     x, y = scale_x_y * v - (scale_x_y - 1)/2.
     """
     batch, _, height, width = raw.shape
-    maps = raw.reshape(batch, n, 5 + classes, height, width).copy()
-    if not new_coords:
-        for part in (maps[:, :, :2], maps[:, :, 4:]):
-            with np.errstate(over="ignore"):
-                part[...] = 1 / (1 + np.exp(-part))
+    plain = np.ascontiguousarray(raw).reshape(batch, n, 5 + classes, height, width)
+    if new_coords:
+        maps = plain.copy()
+    else:
+        with np.errstate(over="ignore"):
+            maps = select.activate(plain, "logistic")
+        maps[:, :, 2:4] = plain[:, :, 2:4]
     if scale_x_y != 1:
         maps[:, :, :2] = maps[:, :, :2] * scale_x_y - 0.5 * (scale_x_y - 1)
     return maps.reshape(raw.shape)

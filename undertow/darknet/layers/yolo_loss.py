@@ -11,6 +11,7 @@ from undertow.core.registry import Sample, register
 from undertow.core.variable import Operand, Variable
 from undertow.darknet.detection.decode import activate_yolo
 from undertow.darknet.layers.yolo_assignment import Assignment, YoloRule, assign
+from undertow.kernels import select
 
 Array = np.ndarray[Any, Any]
 
@@ -60,9 +61,8 @@ class YoloLoss(Function):
 
     def forward(self, x: Array, truth: Array) -> tuple[Array, Array]:
         raw = _by_anchor(x, self.rule)
-        output = raw.copy()
-        for part in (slice(0, 2), slice(4, None)):
-            output[:, :, part] = _logistic(raw[:, :, part])
+        output = _logistic(raw)
+        output[:, :, 2:4] = raw[:, :, 2:4]
         self.assignment = assign(output, truth.astype(x.dtype, copy=False), self.rule)
         return output.reshape(x.shape), np.asarray(self._loss(raw), dtype=x.dtype)
 
@@ -156,4 +156,4 @@ def _by_anchor(x: Array, rule: YoloRule) -> Array:
 
 def _logistic(x: Array) -> Array:
     with np.errstate(over="ignore"):
-        return 1 / (1 + np.exp(-x))
+        return select.activate(x, "logistic")
