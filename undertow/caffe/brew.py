@@ -17,6 +17,7 @@ import numpy as np
 from undertow.caffe.glog import log, number
 from undertow.caffe.net import Net
 from undertow.caffe.proto.api import read_solver
+from undertow.caffe.scores import MeanScores
 from undertow.caffe.solver import NO_REQUEST, STOP, Solver
 from undertow.caffe.solver_report import output_scores, score_text
 from undertow.errors import UndertowError
@@ -130,20 +131,17 @@ def score_net(
     for name in weights.split(","):
         net.copy_from(name.strip())
     log(f"Running for {iterations} iterations.", "caffe.cpp:281")
-    loss, sums = 0.0, np.zeros(0)
-    scores: list[tuple[str, float, float]] = []
+    loss, scores = 0.0, MeanScores()
     for turn in range(iterations):
         loss += net.forward()
-        scores = list(output_scores(net))
-        values = np.array([value for _, _, value in scores])
-        sums = values if turn == 0 else sums + values
-        for name, _, value in scores:
+        scores.add(net)
+        for name, _, value in output_scores(net):
             log(f"Batch {turn}, {name} = {number(value)}", "caffe.cpp:304")
     log(f"Loss: {number(loss / iterations)}", "caffe.cpp:309")
     means: dict[str, list[float]] = {}
-    for (name, weight, _), total in zip(scores, sums, strict=True):
-        log(score_text(name, weight, float(total) / iterations), "caffe.cpp:321")
-        means.setdefault(name, []).append(float(total) / iterations)
+    for name, weight, mean in scores.results():
+        log(score_text(name, weight, mean), "caffe.cpp:321")
+        means.setdefault(name, []).append(mean)
     return means
 
 

@@ -54,6 +54,12 @@ class MeanScores:
     def add(self, net: Net) -> None:
         found = list(output_scores(net))
         values = np.array([value for _, _, value in found])
+        if self._passes and len(values) != len(self._sums):
+            raise ShapeError(
+                f"the outputs of the net are {len(values)} numbers, in the pass before there were {len(self._sums)}: "
+                "they have no means",
+                remedy='a detector is tested by its solver, with eval_type: "detection" and DetectionEvaluate',
+            )
         self._sums = values if not self._passes else self._sums + values
         self._places = [(name, weight) for name, weight, _ in found]
         self._passes += 1

@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import undertow.caffe as caffe
 from undertow.caffe.data import datum_from_pixels, new_database
+from undertow.caffe.net import Net
 from undertow.caffe.proto import new_message, parse_text
-from undertow.caffe.scores import average_precision
+from undertow.caffe.scores import MeanScores, average_precision
 from undertow.caffe.solver import Solver
 from undertow.errors import UndertowError
 
@@ -101,6 +103,30 @@ def test_a_small_ssd_learns(tmp_path: Path) -> None:
     assert solver.loss.value < 6
     assert solver.test(0)[0][2] > 0.6
     solver.close()
+
+
+class Growing(caffe.Layer):
+    """One number more in every pass."""
+
+    def setup(self, bottom, top):  # type: ignore[no-untyped-def]
+        self.count = 0
+
+    def reshape(self, bottom, top):  # type: ignore[no-untyped-def]
+        self.count += 1
+        top[0].reshape(self.count)
+
+    def forward(self, bottom, top):  # type: ignore[no-untyped-def]
+        top[0].data[...] = 1
+
+
+def test_outputs_that_change_in_number_have_no_means() -> None:
+    text = 'layer { name: "p" type: "Python" top: "y" python_param { module: "m" layer: "L" } }'
+    net, scores = Net(parse_text(text), "TEST", python=lambda module, name: Growing), MeanScores()
+    net.forward()
+    scores.add(net)
+    net.forward()
+    with pytest.raises(UndertowError, match='eval_type: "detection"'):
+        scores.add(net)
 
 
 def test_average_precision_by_hand() -> None:
