@@ -71,4 +71,15 @@ ignore_thresh=.7
 truth_thresh=1
 """
 
-__all__ = ["BRANCHES", "DETECTOR", "LENET", "RESIDUAL", "ROWS"]
+REGION = (
+    DETECTOR[: DETECTOR.index("[yolo]")]
+    + "[region]\nanchors=4,4, 10,10, 20,20\nclasses=2\ncoords=4\nnum=3\nsoftmax=1\nbias_match=1\nobject_scale=5\n"
+)
+
+GRID = (
+    DETECTOR[: DETECTOR.index("[convolutional]\nfilters=21")]
+    + "[connected]\noutput=108\nactivation=linear\n\n"
+    + "[detection]\nclasses=2\ncoords=4\nrescore=1\nside=3\nnum=2\nsqrt=1\ncoord_scale=5\n"
+)
+
+__all__ = ["BRANCHES", "DETECTOR", "GRID", "LENET", "REGION", "RESIDUAL", "ROWS"]

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from tests.inspect.yolov3 import yolov3_cfg
-from tests.scope.networks import BRANCHES, DETECTOR, LENET, RESIDUAL, ROWS
+from tests.scope.networks import BRANCHES, DETECTOR, GRID, LENET, REGION, RESIDUAL, ROWS
 from undertow.cli import main
 from undertow.errors import FormatError, ShapeError, UndertowError
 from undertow.inspect.explain import explain
@@ -183,6 +183,36 @@ def test_a_detector_tells_who_answers_and_how_hard_each_term_pulls(tmp_path: Pat
     # All pulls together are the gradient that leaves the head.
     total = math.sqrt(sum(value**2 for value in head.totals.values()))
     assert total == pytest.approx(run.sent[2][1], rel=1e-5)
+
+
+def head_for(folder: Path, cfg: str, truth: np.ndarray) -> tuple[Any, float]:
+    """The head of a detector that saw one picture, and the norm of the gradient that leaves it."""
+    images = np.random.default_rng(0).random((1, 3, 64, 64), np.float32)
+    np.savez(folder / "data.npz", images=images, truth=truth.reshape(1, -1))
+    run = record(Request(written(folder, "head.cfg", cfg), data=folder / "data.npz")).runs[0]
+    assert run.heads is not None
+    return run.heads.heads[0], run.sent[2][1]
+
+
+def test_a_region_layers_pulls_are_its_gradient(tmp_path: Path) -> None:
+    head, gradient = head_for(tmp_path, REGION, np.array([0.3, 0.6, 0.3, 0.3, 1.0], np.float32))
+    (one,) = head.responsible
+    assert (one.row, one.column, one.number, one.truth) == (19, 9, 1, 0)
+    assert one.anchor == pytest.approx((10 / 32, 10 / 32))
+    assert one.wanted == pytest.approx((0.3, 0.6, 0.3, 0.3), abs=1e-5)
+    assert math.hypot(*head.totals.values()) == pytest.approx(gradient, rel=1e-5)
+
+
+def test_a_detection_layers_boxes_share_the_classes_of_their_cell(tmp_path: Path) -> None:
+    truth = np.zeros((9, 7), np.float32)
+    truth[3] = 1, 0, 1, 0.4, 0.6, 0.3, 0.3  # whether, two classes, x and y within the cell, w, h
+    head, gradient = head_for(tmp_path, GRID, truth)
+    (one,) = head.responsible
+    assert (one.row, one.column) == (1, 0)
+    assert one.wanted == pytest.approx((0.4 / 3, 1.6 / 3, 0.3, 0.3), abs=1e-5)
+    assert one.anchor is None
+    assert {term.name: term.target for term in one.classes} == {"0": 0, "1": 1}
+    assert math.hypot(*head.totals.values()) == pytest.approx(gradient, rel=1e-5)
 
 
 def test_labels_move_with_the_grey_bars_of_their_picture(tmp_path: Path) -> None:

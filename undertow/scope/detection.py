@@ -11,6 +11,7 @@ from undertow.darknet.detection.boxes import Candidates, box_iou
 from undertow.darknet.layers.layers_heads import Detection, Region
 from undertow.darknet.layers.layers_loss import HeadLayer, Yolo
 from undertow.darknet.layers.region_assignment import WARMUP_WEIGHT, region_truths
+from undertow.darknet.layers.region_loss import squared_parts
 from undertow.darknet.layers.yolo_assignment import truths_of
 from undertow.darknet.network import Network
 from undertow.inspect.record import Array
@@ -79,11 +80,17 @@ class Heads:
 
 @dataclass(frozen=True)
 class _Cells:
-    """One head's arrays for the first picture, (n, values, h, w): x, y, w, h, objectness, classes."""
+    """One head's arrays for the first picture, (n, values, h, w): x, y, w, h, objectness, classes.
+
+    slope: of the output with respect to what the head reads, where the loss does not cancel it. one_class_each: whether
+    the boxes of a cell share its classes, which then stand with the first of them.
+    """
 
     output: Array
     target: Array
     weight: Array
+    slope: Array
+    one_class_each: bool
     anchors: Array | None
     decode: Callable[[Array, int, int, int], tuple[float, ...]]
 
@@ -114,7 +121,7 @@ def _truths(net: Network, layer: HeadLayer) -> Array:
 
 def _view(net: Network, layer: HeadLayer, truths: Array) -> HeadView:
     cells = _cells_of_grid(layer) if isinstance(layer, Detection) else _cells_of_anchors(net, layer)
-    pull = cells.weight * (cells.target - cells.output)
+    pull = cells.weight * (cells.target - cells.output) * cells.slope
     asked = cells.weight[:, 0] > WARMUP_WEIGHT
     places = [_responsible(cells, pull, truths, *map(int, place)) for place in np.argwhere(asked)]
     norms = {name: float(np.linalg.norm(pull[:, i])) for i, name in enumerate(TERMS[:4])}
@@ -130,9 +137,12 @@ def _cells_of_anchors(net: Network, layer: HeadLayer) -> _Cells:
     """Of [yolo] and [region]: sizes are anchors times an exponential."""
     found = layer.assignment
     rule = found.rule
-    arrays = [array[0] for array in (found.output, found.target, found.weight)]
+    arrays = [array[0] for array in (found.output, found.target, found.weight, np.ones_like(found.output))]
     height, width = arrays[0].shape[2:]
     if isinstance(layer, Region):
+        # Its boxes and objectness are squared errors of logistic outputs; a yolo layer's entropies have no such factor.
+        for part in squared_parts(rule):
+            arrays[3][:, part] = arrays[0][:, part] * (1 - arrays[0][:, part])
         anchors = np.asarray(rule.anchors, np.float64) / (width, height)
         keep = [0, 1, 2, 3, *range(rule.coords, rule.entries)]
         arrays = [array[:, keep] for array in arrays]
@@ -145,7 +155,7 @@ def _cells_of_anchors(net: Network, layer: HeadLayer) -> _Cells:
         x, y = (column + float(values[0])) / width, (row + float(values[1])) / height
         return (x, y, float(size[0]), float(size[1]))
 
-    return _Cells(arrays[0], arrays[1], arrays[2], anchors, decode)
+    return _Cells(arrays[0], arrays[1], arrays[2], arrays[3], False, anchors, decode)
 
 
 def _cells_of_grid(layer: Detection) -> _Cells:
@@ -164,20 +174,24 @@ def _cells_of_grid(layer: Detection) -> _Cells:
         size = values[2:4] ** 2 if rule.sqrt else values[2:4]
         return ((column + float(values[0])) / rule.side, (row + float(values[1])) / rule.side, *map(float, size))
 
-    return _Cells(of(found.output), of(found.target), of(found.weight), None, decode)
+    output, target, weight = of(found.output), of(found.target), of(found.weight)
+    return _Cells(output, target, weight, np.ones_like(output), True, None, decode)
 
 
 def _responsible(cells: _Cells, pull: Array, truths: Array, n: int, row: int, column: int) -> Responsible:
     place = (n, slice(None), row, column)
     output, target, pulls = cells.output[place], cells.target[place], pull[place]
-    wanted = cells.decode(target, n, row, column)
+    wanted, predicted = cells.decode(target, n, row, column), cells.decode(output, n, row, column)
     terms = [Term(name, *_numbers(output, target, pulls, i)) for i, name in enumerate(TERMS)]
+    if cells.one_class_each:
+        place = (0, slice(None), row, column)
+        output, target, pulls = cells.output[place], cells.target[place], pull[place]
     hardest = np.argsort(-np.abs(pulls[5:]), kind="stable")[:_CLASSES]
     classes = [Term(str(i), *_numbers(output, target, pulls, 5 + i)) for i in map(int, hardest)]
     overlaps = np.nan_to_num(box_iou(truths[:, :4], np.array(wanted))) if len(truths) else np.zeros(0)
     truth = int(overlaps.argmax()) if len(overlaps) and overlaps.max() > 0 else -1
     anchor = None if cells.anchors is None else (float(cells.anchors[n, 0]), float(cells.anchors[n, 1]))
-    return Responsible(truth, n, row, column, anchor, cells.decode(output, n, row, column), wanted, terms, classes)
+    return Responsible(truth, n, row, column, anchor, predicted, wanted, terms, classes)
 
 
 def _numbers(output: Array, target: Array, pulls: Array, i: int) -> tuple[float, float, float]:
