@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
 import json
 import math
@@ -23,6 +24,7 @@ from undertow.inspect.report import trace_rows
 from undertow.inspect.story import story
 from undertow.inspect.trace_nets import trace_caffe, trace_darknet
 from undertow.scope.app import routes_for
+from undertow.scope.assets import VENDOR
 from undertow.scope.document import document
 from undertow.scope.folding import Fold, folds
 from undertow.scope.pictures import chosen_channels, sheet
@@ -311,3 +313,15 @@ def test_a_caffe_net_takes_a_picture(tmp_path: Path) -> None:
     assert np.array_equal(found.runs[0].outputs[0][0, 0], pixels / 255)
     with pytest.raises(FormatError, match="no input for a picture"):
         record(Request(written(tmp_path, "rows.prototxt", ROWS), data=tmp_path / "one.png"))
+
+
+def test_vendored_libraries_are_as_they_were_fetched_with_their_licences() -> None:
+    versions, *sums = (VENDOR / "VERSIONS").read_text().splitlines()
+    assert re.fullmatch(r"@dagrejs/dagre [\d.]+, uplot [\d.]+", versions)
+    for line in sums:
+        stated, name = line.split()
+        assert hashlib.sha256((VENDOR / name).read_bytes()).hexdigest() == stated
+    scripts = {path.stem for path in VENDOR.glob("*.js")}
+    assert scripts == {Path(line.split()[1]).stem for line in sums} == {path.stem for path in VENDOR.glob("*.LICENSE")}
+    for licence in VENDOR.glob("*.LICENSE"):
+        assert "Permission is hereby granted, free of charge" in licence.read_text()

@@ -20,7 +20,8 @@ sed '/^\/\/# sourceMappingURL=/d' "$folder/uplot/dist/uPlot.esm.js" >"$here/uplo
 cp "$folder/uplot/dist/uPlot.min.css" "$here/uplot.css"
 cp "$folder/dagre/LICENSE" "$here/dagre.LICENSE"
 cp "$folder/uplot/LICENSE" "$here/uplot.LICENSE"
-cat >"$here/versions.json" <<JSON
-{"@dagrejs/dagre": "$DAGRE", "uplot": "$UPLOT"}
-JSON
-sha256sum dagre.js uplot.js uplot.css
+{
+  echo "@dagrejs/dagre $DAGRE, uplot $UPLOT"
+  sha256sum dagre.js uplot.js uplot.css
+} >"$here/VERSIONS"
+cat "$here/VERSIONS"
