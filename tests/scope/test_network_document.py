@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import http.client
 import io
 import json
 import math
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -325,3 +329,23 @@ def test_vendored_libraries_are_as_they_were_fetched_with_their_licences() -> No
     assert scripts == {Path(line.split()[1]).stem for line in sums} == {path.stem for path in VENDOR.glob("*.LICENSE")}
     for licence in VENDOR.glob("*.LICENSE"):
         assert "Permission is hereby granted, free of charge" in licence.read_text()
+
+
+def test_the_command_serves_until_it_is_interrupted(residual: str) -> None:
+    words = [sys.executable, "-m", "undertow", "scope", residual, "--no-open"]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True) as running:
+        assert running.stderr is not None
+        try:
+            address = next(
+                found[0] for line in running.stderr if (found := re.findall(r"http://127\.0\.0\.1:\d+/", line))
+            )
+            port = int(address.split(":")[2].strip("/"))
+            for host, status in ((None, 200), ("evil.example", 403)):
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+                connection.request("GET", "/", headers={"Host": host} if host else {})
+                assert connection.getresponse().status == status
+                connection.close()
+            running.send_signal(signal.SIGINT)
+            assert running.wait(timeout=20) == 130
+        finally:
+            running.kill()

@@ -190,7 +190,7 @@ document.addEventListener("keydown", (event) => {
 });
 
 drawTab();
-graph.begin(store.values.selected);
 runs[0].setAttribute("aria-pressed", "true");
 player.draw();
+graph.begin(store.values.selected); // last: the other parts take their room first
 document.documentElement.dataset.ready = String(Math.round(performance.now()));
