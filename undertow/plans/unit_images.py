@@ -156,10 +156,13 @@ class MaxPoolUnit(ImageUnit):
         super().__init__(program, calls)
         geometry = cast(MaxPool2d, self.functions[0]).geometry
         self.pool = Pool(*geometry.size, *geometry.stride, *geometry.pad)
+        x, y = (program.shape(number) for number in (self.inputs[0], self.output))
+        self.tiled = pooling.tiled((x[2], x[3]), (y[2], y[3]), self.pool)
 
     def prepare(self) -> None:
         super().prepare()
-        self.indexes = self.program.add_slot(Slot(self.program.shape(self.output))) if self.trained else None
+        needed = self.trained and not self.tiled
+        self.indexes = self.program.add_slot(Slot(self.program.shape(self.output))) if needed else None
 
     def reads_back(self, number: int) -> bool:
         return True
@@ -172,7 +175,11 @@ class MaxPoolUnit(ImageUnit):
 
     def compute_back(self) -> None:
         gx = self.gx[0]
-        if gx is not None and self.indexes is not None:
+        if gx is None:
+            return
+        if self.indexes is None:
+            pooling.max_backward_from(self.tgy, self.tx[0], gx.slot.tensor, accumulate=gx.claim())
+        else:
             indexes = self.indexes.tensor.address
             pooling.max_forward(self.tx[0], self.ty, indexes, self.pool)
             accumulate = gx.claim()

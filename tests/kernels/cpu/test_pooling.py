@@ -143,3 +143,26 @@ def test_shapes_that_do_not_fit_are_refused():
         cpu.pool2d_backward("max", x[:, :, :2, :2], np.zeros((1, 2, 3, 2), np.int32), x.shape, geometry)
     with pytest.raises(ShapeError, match="divides"):
         cpu.downsample2d(x, (3, 2))
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize("channels", [3, 16, 37])
+def test_winners_found_again_are_those_of_the_forward_pass(channels, accumulate, rng):
+    """Ties and NaN included: the same bits as with indexes."""
+    geometry = floor_pooling(6, 8, (2, 2), (2, 2), (0, 0, 0, 0))
+    pool = Pool(*geometry.size, *geometry.stride, *geometry.pad)
+    assert raw.tiled((6, 8), geometry.out, pool)
+    assert not raw.tiled((7, 8), geometry.out, pool)
+    x, gy = GuardedTensor(3, channels, 6, 8), GuardedTensor(3, channels, *geometry.out)
+    by_indexes, again = GuardedTensor(3, channels, 6, 8), GuardedTensor(3, channels, 6, 8)
+    x.array[:] = np.round(rng.standard_normal(x.array.shape))
+    x.array[0, 0, 2, 3] = np.nan
+    gy.array[:] = rng.standard_normal(gy.array.shape)
+    again.array[:] = by_indexes.array[:] = rng.standard_normal(x.array.shape)
+    y, indexes = cpu.pool2d("max", x.array, geometry)
+    rows = np.ascontiguousarray(indexes.transpose(0, 2, 3, 1))
+    raw.max_backward(gy.tensor, rows.ctypes.data, by_indexes.tensor, pool, accumulate=accumulate)
+    raw.max_backward_from(gy.tensor, x.tensor, again.tensor, accumulate=accumulate)
+    np.testing.assert_array_equal(again.array, by_indexes.array)
+    for t in (x, gy, again):
+        t.check()

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from undertow.kernels.cpu.library import Kernels
 from undertow.kernels.cpu.raw.tensor import Tensor
 from undertow.kernels.cpu.threads import team
+from undertow.kernels.geometry import Pair
 
 _pooling = Kernels("pooling")
 
@@ -45,9 +46,28 @@ def max_forward(x: Tensor, y: Tensor, indexes: int, pool: Pool) -> None:
     )
 
 
+def tiled(size: Pair, out: Pair, pool: Pool) -> bool:
+    """Whether the windows are 2x2 with stride 2 and tile the image, as `max_backward_from` needs.
+
+    size, out: (height, width) of input and output.
+    """
+    return pool == (2, 2, 2, 2, 0, 0) and size == (2 * out[0], 2 * out[1])
+
+
+def max_backward_from(gy: Tensor, x: Tensor, gx: Tensor, *, accumulate: bool = False) -> None:
+    """gx = or += gradient of the input x, where the windows are `tiled`; the winners are looked for in x."""
+    team().run(
+        gy.n * gy.h,
+        lambda t, a, b: _pooling.max_backward_from_2x2(
+            gy.address, gy.stride, x.address, x.stride, gy.h, gy.w, gx.address, gx.stride, gx.h, gx.w, gx.c, a, b,
+            accumulate,
+        ),
+    )  # fmt: skip
+
+
 def max_backward(gy: Tensor, indexes: int, gx: Tensor, pool: Pool, *, accumulate: bool = False) -> None:
     """gx = gradient of the input, or gx += it."""
-    if _halves(gx, gy, pool) and gx.h == 2 * gy.h and gx.w == 2 * gy.w:
+    if tiled((gx.h, gx.w), (gy.h, gy.w), pool):
         team().run(
             gy.n * gy.h,
             lambda t, a, b: _pooling.max_backward_2x2(

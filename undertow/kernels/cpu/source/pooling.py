@@ -91,6 +91,29 @@ def max_backward_2x2(gy, gs, index, Ho, Wo, gx, xs, H, W, C, r0, r1, acc):
                 _give(p + W * xs + xs + 4 * c, won, i3, g, n, acc)
 
 
+@kernel
+def max_backward_from_2x2(gy, gs, x, xs, Ho, Wo, gx, xgs, H, W, C, r0, r1, acc):
+    """`max_backward_2x2` that finds the winners in x instead of reading indexes."""
+    i0, i1, i2, i3 = splat_int(0), splat_int(1), splat_int(2), splat_int(3)
+    for r in range(r0, r1):
+        img = r // Ho
+        first = (img * H + 2 * (r - img * Ho)) * W
+        for o in range(Wo):
+            p, q = x + (first + 2 * o) * xs, gx + (first + 2 * o) * xgs
+            for c in range(0, C, LANES):
+                n = C - c
+                a, b = load_part(p + 4 * c, n), load_part(p + xs + 4 * c, n)
+                d, e = load_part(p + W * xs + 4 * c, n), load_part(p + W * xs + xs + 4 * c, n)
+                ia, ib = where_wins(b, a, i1, i0), where_wins(e, d, i3, i2)
+                a, b = where_wins(b, a, b, a), where_wins(e, d, e, d)
+                won = where_wins(b, a, ib, ia)
+                g = load_part(gy + (r * Wo + o) * gs + 4 * c, n)
+                _give(q + 4 * c, won, i0, g, n, acc)
+                _give(q + xgs + 4 * c, won, i1, g, n, acc)
+                _give(q + W * xgs + 4 * c, won, i2, g, n, acc)
+                _give(q + W * xgs + xgs + 4 * c, won, i3, g, n, acc)
+
+
 @inline
 def _give(target, won, mine, g, n, acc):
     """To one pixel of a window: its gradient if it won, else 0."""
