@@ -216,6 +216,11 @@ def test_yolov3_folds_unfolds_and_is_found(page: Any, tmp_path: Path) -> None:
         int(i) for text in page.eval_on_selector_all(".node", "n => n.map(e => e.dataset.layers)") for i in text.split()
     ]
     assert sorted(layers) == list(range(107))
+    # The layer where the way back begins stands whole in the first view.
+    begin = page.query_selector(".node.selected .box").bounding_box()
+    stage = page.query_selector(".graph").bounding_box()
+    assert begin["y"] >= stage["y"]
+    assert begin["y"] + begin["height"] <= stage["y"] + stage["height"]
     page.click("#fold")
     assert len(page.query_selector_all(".node")) == 107
     page.click("#fold")
