@@ -48,7 +48,11 @@ def run(arguments: Sequence[str]) -> int:
         from undertow.cli.check import CHECK
 
         return call(CHECK, rest)
-    known = ("darknet", "caffe", "demo", "explain", "trace", "scope", "check", "help")
+    if first == "convert":
+        from undertow.cli.convert import CONVERT
+
+        return call(CONVERT, rest)
+    known = ("darknet", "caffe", "demo", "explain", "trace", "scope", "check", "convert", "help")
     remedy = nearest(first, known) or "undertow help lists the commands"
     if first in ("detector", "detect"):
         remedy = f"undertow darknet {first} ..."
@@ -84,6 +88,7 @@ def overview() -> str:
             "  undertow trace NET                one batch forward and back in numbers; where two runs part",
             "  undertow scope NET | RUN [RUN]    the same in the browser, step by step; trainings and their curves",
             "  undertow check CFG [DATA] [WEIGHTS]  what is wrong with them, before hours are lost",
+            "  undertow convert CFG IN [OUT]     weights to safetensors and back, cut, averaged, listed",
             "  undertow --version",
         ]
     )

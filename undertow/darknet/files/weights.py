@@ -105,15 +105,17 @@ def write_weights(
     seen: int = 0,
     cutoff: int | None = None,
     version: tuple[int, int, int] = (0, 2, 0),
+    header: WeightsHeader | None = None,
 ) -> None:
     """Write the parameters of the layers before `cutoff`, as the original saves them: beside `path`, then renamed.
 
     get_array(layer, name): the array for each of `LayerShape.parameters`, any float dtype. Layers with dontsave=1 are
-    left out. Raises ShapeError for an array of the wrong size, FormatError where the file cannot be written.
+    left out. header: instead of one of this version and counter.
+    Raises ShapeError for an array of the wrong size, FormatError where the file cannot be written.
     """
     name = os.fspath(path)
     with telling_system_errors(name, "written"), atomic_write(path) as stream:
-        stream.write(WeightsHeader(*version, seen=seen).pack())
+        stream.write((header or WeightsHeader(*version, seen=seen)).pack())
         for layer in shapes[:cutoff]:
             if layer.options.dontsave:
                 continue
