@@ -65,7 +65,7 @@ def check(
 ) -> Report:
     """Look at everything a training with these files would need; nothing is written.
 
-    measure: take real training steps on empty pictures for the time of an iteration; otherwise it is estimated from
+    measure: take real training steps on pictures of noise for the time of an iteration; otherwise it is estimated from
     the operations. Problems are findings, not exceptions.
     """
     report = Report()
@@ -328,7 +328,8 @@ def _measured(config: Config, shapes: NetworkShapes) -> float:
     """Seconds of one iteration: the quicker of the last two passes, after those that compile and record."""
     net = Network(config, choose_dialect(config)[0])
     net.keep_deltas = False
-    images = np.zeros((net.batch, *net.options.input_shape), np.float32)
+    # Noise: pictures of one colour have no deviation, and the gradients of batch norms that divide by it overflow.
+    images = np.random.default_rng(0).random((net.batch, *net.options.input_shape), np.float32)
     truth, times = np.zeros((net.batch, net.truths), np.float32), []
     for _ in range(4):
         start = time.perf_counter()
