@@ -29,7 +29,7 @@ def published_tiny() -> None:
     darknet.load("yolov3-tiny.cfg").save_weights("yolov3-tiny.weights")
 
 
-def tiny_cfg(size: int = 96, share: int = 16) -> str:
+def tiny_cfg(size: int = 96, share: int = 4) -> str:
     """The cfg. share: of the published number of filters one in so many."""
 
     def conv(filters: int, kernel: int = 3) -> str:
