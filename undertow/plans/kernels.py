@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from undertow.kernels.cpu.raw import depthwise, plan_unpack, plan_update
+from undertow.kernels.cpu.raw import depthwise, plan_update
 from undertow.kernels.cpu.raw.convolution import convolution
 from undertow.kernels.cpu.raw.parts import PLAIN, Epilogue
 from undertow.kernels.cpu.raw.tensor import Tensor, align, scratch
@@ -83,20 +83,16 @@ class ConvKernel:
     def backward_weights(self, x: Tensor, gy: Tensor, gw: int, *, subtract: bool = False) -> None:
         """gw = the OIHW gradient of the weights, at this address; or gw -= it."""
         layer, memory = self.layer, scratch()
-        with memory.frame():
-            if self.depthwise:
+        if self.depthwise:
+            with memory.frame():
                 found = memory.take(self.packed_bytes) if subtract else gw
                 depthwise.backward_weights(x, gy, found, layer.window, memory)
                 if subtract:
                     plan_update.accumulate(gw, found, self.packed_bytes // 4, 1.0)
-                return
-            packed = memory.take(layer.packed_size)
-            for g in range(self.groups):
-                layer.backward_weights(self._inputs(x, g), self._outputs(gy, g), packed, memory)
-                if subtract:
-                    plan_unpack.subtract(packed, layer.inputs, layer.outputs, layer.taps, gw + g * self._step, memory)
-                else:
-                    layer.unpack(packed, gw + g * self._step, memory)
+            return
+        for g in range(self.groups):
+            xs, gys = self._inputs(x, g), self._outputs(gy, g)
+            layer.backward_weights_oihw(xs, gys, gw + g * self._step, memory, subtract=subtract)
 
     def _inputs(self, x: Tensor, g: int) -> Tensor:
         return x if self.groups == 1 else x.channels(g * self.layer.inputs, self.layer.inputs)

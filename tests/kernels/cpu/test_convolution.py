@@ -19,6 +19,7 @@ from undertow.kernels.cpu.memory import is_nhwc
 from undertow.kernels.cpu.raw import winograd
 from undertow.kernels.cpu.raw.convolution import Convolution
 from undertow.kernels.cpu.raw.parts import Epilogue
+from undertow.kernels.cpu.raw.tensor import Tensor, scratch
 from undertow.kernels.geometry import ConvGeometry
 
 # Root mean square errors relative to the result's: several times what was measured for these sizes.
@@ -309,3 +310,23 @@ def test_supports_float32_only():
     assert not cpu.supports("conv2d", x.astype(np.float64), w, None, ConvGeometry())
     assert not cpu.supports("conv2d", x[:0], w, None, ConvGeometry())
     assert not cpu.supports("no_such_kernel", x)
+
+
+@pytest.mark.parametrize("kernel", [1, 3, 5])
+@pytest.mark.parametrize(("n", "size"), [(1, 9), (3, 40)], ids=["few tiles", "many tiles"])
+@pytest.mark.parametrize(("ci", "co"), [(20, 35), (32, 48)])
+def test_gradients_of_weights_can_be_subtracted(n, size, ci, co, kernel, rng):
+    """With the bits of the gradient itself, and nothing outside touched."""
+    geometry = ConvGeometry(pad=(kernel // 2,) * 4)
+    layer = Convolution(n, size, size, ci, co, (kernel, kernel), geometry, fast=True)
+    x = rng.standard_normal((n, size, size, ci)).astype(np.float32)
+    gy = rng.standard_normal((n, size, size, co)).astype(np.float32)
+    count, guard = co * ci * kernel * kernel, 32
+    found, taken = np.full(count + guard, 7, np.float32), rng.standard_normal(count + guard).astype(np.float32)
+    before = taken.copy()
+    tensors = (Tensor(x.ctypes.data, 4 * ci, n, size, size, ci), Tensor(gy.ctypes.data, 4 * co, n, size, size, co))
+    layer.backward_weights_oihw(*tensors, found.ctypes.data, scratch())
+    layer.backward_weights_oihw(*tensors, taken.ctypes.data, scratch(), subtract=True)
+    np.testing.assert_array_equal(taken[:count], before[:count] - found[:count])
+    np.testing.assert_array_equal(taken[count:], before[count:])
+    assert (found[count:] == 7).all()

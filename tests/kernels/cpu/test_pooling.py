@@ -159,7 +159,7 @@ def test_winners_found_again_are_those_of_the_forward_pass(channels, accumulate,
     x.array[0, 0, 2, 3] = np.nan
     gy.array[:] = rng.standard_normal(gy.array.shape)
     again.array[:] = by_indexes.array[:] = rng.standard_normal(x.array.shape)
-    y, indexes = cpu.pool2d("max", x.array, geometry)
+    _, indexes = cpu.pool2d("max", x.array, geometry)
     rows = np.ascontiguousarray(indexes.transpose(0, 2, 3, 1))
     raw.max_backward(gy.tensor, rows.ctypes.data, by_indexes.tensor, pool, accumulate=accumulate)
     raw.max_backward_from(gy.tensor, x.tensor, again.tensor, accumulate=accumulate)

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from undertow.kernels.cpu.raw import direct, packing, winograd
+from undertow.kernels.cpu.raw import direct, packing, plan_unpack, winograd
 from undertow.kernels.cpu.raw.direct import Walk, Window
 from undertow.kernels.cpu.raw.parts import PLAIN, Epilogue
 from undertow.kernels.cpu.raw.tensor import Scratch, Tensor
@@ -151,16 +151,19 @@ class Convolution:
             self.pack_transposed(w, packed, memory)
             self.backward_data(gy, packed, gx, memory, accumulate=accumulate)
 
-    def backward_weights_oihw(self, x: Tensor, gy: Tensor, gw: int, memory: Scratch) -> None:
-        """gw = gradient of the weights as OIHW."""
+    def backward_weights_oihw(self, x: Tensor, gy: Tensor, gw: int, memory: Scratch, *, subtract: bool = False) -> None:
+        """gw = gradient of the weights as OIHW, or gw -= it."""
         if self.kind == "winograd":
-            win = self.window
-            winograd.backward_weights(x, gy, gw, win.top, win.left, self.form, memory, winograd.OIHW)
+            win, form = self.window, winograd.OIHW_MINUS if subtract else winograd.OIHW
+            winograd.backward_weights(x, gy, gw, win.top, win.left, self.form, memory, form)
             return
         with memory.frame():
             packed = memory.take(self.packed_size)
             self.backward_weights(x, gy, packed, memory)
-            self.unpack(packed, gw, memory)
+            if subtract:
+                plan_unpack.subtract(packed, self.inputs, self.outputs, self.taps, gw, memory)
+            else:
+                self.unpack(packed, gw, memory)
 
 
 class _Tables:

@@ -19,7 +19,13 @@ from undertow.kernels.geometry import Pair
 
 _winograd, _weights = Kernels("winograd"), Kernels("winograd_weights")
 
-PACKED, PACKED_OPPOSITE, OIHW, OIHW_OPPOSITE = 0, 1, 2, 3  # forms of weights, see source/winograd_weights.py
+PACKED, PACKED_OPPOSITE, OIHW, OIHW_OPPOSITE, OIHW_MINUS = (
+    0,
+    1,
+    2,
+    3,
+    4,
+)  # forms of weights, see source/winograd_weights.py
 
 FEW = 256  # up to so many tiles, weights are transformed panel by panel and never stored as a whole
 _PAD = 320  # bytes between slabs, as in source/winograd.py
@@ -193,7 +199,7 @@ def _few_input(x: Tensor, top: int, left: int, f: int, grid: Grid, v: int, tmp: 
 def backward_weights(
     x: Tensor, gy: Tensor, gw: int, top: int, left: int, f: int, memory: Scratch, form: int = PACKED
 ) -> None:
-    """Gradient of the weights, as PACKED or OIHW."""
+    """Gradient of the weights, as PACKED or OIHW; OIHW_MINUS: subtracted from what stands at gw."""
     grid = grid_of(x, gy, top, left, f)
     run = _few_backward_weights if grid.tiles <= FEW else _many_backward_weights
     run(x, gy, gw, top, left, f, grid, memory, form)

@@ -4,6 +4,7 @@
     PACKED_OPPOSITE   the same, for a convolution in the opposite direction: transposed and flipped on the way
     OIHW              as users keep them
     OIHW_OPPOSITE     the same, for a convolution in the opposite direction
+    OIHW_MINUS        OIHW numbers from which a gradient is subtracted
 
 A form that is not the one wanted is rearranged in blocks of 16 channels in the first-level cache, which costs
 less than writing and reading rearranged weights. f: 10 m + window, as in winograd.py.
@@ -16,7 +17,16 @@ from __future__ import annotations
 import numpy as np
 
 from undertow.kernels.cpu.source.compiler import inline, kernel
-from undertow.kernels.cpu.source.simd import VBYTES, load_float, prefetch, store_float, transpose8
+from undertow.kernels.cpu.source.simd import (
+    LANES,
+    VBYTES,
+    load_float,
+    load_part,
+    prefetch,
+    store_float,
+    store_part,
+    transpose8,
+)
 from undertow.kernels.cpu.source.winograd_tiles import (
     weights2,
     weights4,
@@ -26,7 +36,7 @@ from undertow.kernels.cpu.source.winograd_tiles import (
     weights_back25,
 )
 
-PACKED, PACKED_OPPOSITE, OIHW, OIHW_OPPOSITE = 0, 1, 2, 3
+PACKED, PACKED_OPPOSITE, OIHW, OIHW_OPPOSITE, OIHW_MINUS = 0, 1, 2, 3, 4
 TMP = 36 * VBYTES  # bytes of the transforms' scratch
 AHEAD = 4  # output channels fetched before their use
 BLOCK = 50 * 1024  # bytes of a 16 x 32 block of weights, all taps
@@ -148,7 +158,7 @@ def _transform_back(f, dU, us, target, tap, tmp):
 
 @kernel
 def backward(form, f, dU, us, dW, Ci, Co, p0, p1, tmp):
-    """dW = G^T dU G for the panels p0..p1 of output channels, as PACKED or OIHW; dU begins with panel p0."""
+    """dW = G^T dU G for the panels p0..p1 of output channels, as PACKED, OIHW or OIHW_MINUS; dU begins with p0."""
     block = tmp + TMP
     taps = _taps(f)
     row = Ci * taps * 4
@@ -163,7 +173,12 @@ def backward(form, f, dU, us, dW, Ci, Co, p0, p1, tmp):
             else:
                 for k in range(count):
                     _transform_back(f, source + k * 64, us, block + k * taps * 64, 64, tmp)
-                _to_rows(block, taps * count, min(16, Co - 16 * p), dW + 16 * p * row + 4 * taps * c, row)
+                rows, target = min(16, Co - 16 * p), dW + 16 * p * row + 4 * taps * c
+                if form == OIHW:
+                    _to_rows(block, taps * count, rows, target, row)
+                else:
+                    _to_rows(block, taps * count, rows, block + 1024 * taps, 64 * taps)
+                    _subtract(block + 1024 * taps, 64 * taps, taps * count, rows, target, row)
 
 
 @inline
@@ -176,3 +191,13 @@ def _to_rows(block, columns, rows, target, row):
     for q in range(whole, columns):
         for r in range(rows):
             store_float(target + r * row + 4 * q, load_float(block + q * 64 + 4 * r))
+
+
+@inline
+def _subtract(source, step, columns, rows, target, row):
+    """Rows of floats at target -= those at source."""
+    for r in range(rows):
+        p, q = source + r * step, target + r * row
+        for c in range(0, columns, LANES):
+            n = columns - c
+            store_part(q + 4 * c, load_part(q + 4 * c, n) - load_part(p + 4 * c, n), n)
