@@ -179,7 +179,8 @@ export class GraphView {
   }
 
   edge(edge) {
-    const points = edge.points.map((p) => ({ ...p })).reverse(); // drawn the way the gradient goes: from reader to source
+    // Drawn the way the gradient goes: from reader to source.
+    const points = edge.points.map((p) => ({ ...p })).reverse();
     const path = s("path", { class: "edge", d: pathThrough(points) });
     // Where lines meet at a node their labels would lie on each other: each has its own, halfway.
     const middle = points[Math.floor(points.length / 2)];
@@ -232,7 +233,8 @@ export class GraphView {
     const first = this.network.layer(node.layers[0]);
     const gradient = norm === null ? "" : `, gradient norm ${normText(norm)}`;
     if (node.fold === null) return `Layer ${title(first)}, output ${shapesText(first.outputs)}${gradient}`;
-    return `${this.network.folds[node.fold].times} repeated blocks of ${this.network.folds[node.fold].kinds.join(", ")}${gradient}`;
+    const fold = this.network.folds[node.fold];
+    return `${fold.times} repeated blocks of ${fold.kinds.join(", ")}${gradient}`;
   }
 
   // --- folding, searching, choosing -------------------------------------------------------------------------

@@ -40,7 +40,8 @@ function arriving(network, run, layer, arrived) {
       h(
         "p",
         { class: "soft note" },
-        "Gradients of several paths add up, value by value; norms of vectors that do not point the same way add up to less than their sum.",
+        "Gradients of several paths add up, value by value; the sum of vectors that do not point the same way is shorter ",
+        "than their norms together.",
       ),
   ]);
 }

@@ -80,8 +80,10 @@ export class Player {
   sentence() {
     const { step, run } = this.store.values;
     const last = this.network.order.length;
-    if (step === 0)
-      return `Forward pass done, loss ${Number(Number(this.network.runs[run].loss).toPrecision(6))}. ${last} steps back`;
+    if (step === 0) {
+      const loss = Number(Number(this.network.runs[run].loss).toPrecision(6));
+      return `Forward pass done, loss ${loss}. ${last} steps back`;
+    }
     const layer = this.network.layer(this.network.order[step - 1]);
     const norm = this.network.gradient(run, layer.index);
     const what = norm === null ? "no gradient arrives" : `gradient norm ${numberText(norm)}`;
