@@ -59,6 +59,8 @@ def pieces(page: Path) -> Iterator[Piece]:
 def commands(piece: Piece) -> list[tuple[list[str], list[str] | None]]:
     """The `undertow` commands of a block: their words, and the lines stated as output (None: none are)."""
     found: list[tuple[list[str], list[str] | None]] = []
+    if piece.kind == "text":  # usage, and what commands print
+        return found
     for row in piece.body.splitlines():
         if piece.kind == "console" and row.startswith("$ undertow "):
             found.append((shlex.split(row.removeprefix("$ undertow "), comments=True), []))
