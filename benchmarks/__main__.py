@@ -4,6 +4,7 @@ python -m benchmarks table --out FILE.md --json FILE.json     every row; --only 
 python -m benchmarks rows                                     the rows, and which can be measured here
 python -m benchmarks scaling --out FILE.png                   cost against batch, image size, depth, threads
 python -m benchmarks train|inference|memory --net NET|CFG     one net, by name or from a cfg
+python -m benchmarks convergence DATA CFG [WEIGHTS]           whole trainings: precisions and PyTorch
 python -m benchmarks loader                                   whether the loader keeps up with training
 """
 
@@ -37,6 +38,12 @@ def main(argv: list[str] | None = None) -> None:
     elif given.what == "scaling":
         print(machine())
         scaling.draw(scaling.measure(given.threads, given.rounds or 5, lambda text: print(text, flush=True)), given.out)
+    elif given.what == "convergence":
+        from benchmarks import convergence
+
+        print(machine())
+        paths = (given.data, given.cfg, given.weights)
+        convergence.compare(given.sides, *paths, given.seed, given.threads, lambda text: print(text, flush=True))
     elif given.what == "loader":
         from benchmarks import loader
 
@@ -67,6 +74,13 @@ def _parser() -> argparse.ArgumentParser:
     feeding = commands.add_parser("loader", help="images/s of the loader and of the training that it feeds")
     feeding.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     feeding.add_argument("--rounds", type=int, default=7)
+    whole_run = commands.add_parser("convergence", help="train a detector to the end, on several sides")
+    whole_run.add_argument("data", type=Path)
+    whole_run.add_argument("cfg", type=Path)
+    whole_run.add_argument("weights", type=Path, nargs="?")
+    whole_run.add_argument("--sides", type=lambda text: text.split(","), default=["fast", "precise", "torch"])
+    whole_run.add_argument("--seed", type=int, default=0)
+    whole_run.add_argument("--threads", type=int, default=2)
     nets = [commands.add_parser(name, help=f"{name} of one net") for name in ("train", "inference", "memory")]
     for command in (*nets, peak, feeding):
         command.add_argument("--net", default="yolov3-tiny", help="yolov3-tiny, yolov3 or the path of a cfg")

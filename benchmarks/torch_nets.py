@@ -98,6 +98,9 @@ class TorchLSTM(nn.Module):
         return cast(torch.Tensor, self.dense(self.lstm(x)[0][-1]))
 
 
+TargetAndWeight = tuple[torch.Tensor, torch.Tensor]
+
+
 class Targets:
     """The yolo loss with targets and weights ready-made: what Undertow's assignment gave, once, for a batch.
 
@@ -106,11 +109,18 @@ class Targets:
     """
 
     def __init__(self, net: Network) -> None:
-        self.parts: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.parts: list[TargetAndWeight] = []
         for layer in net.layers:
             if layer.type == "yolo":
                 assignment = cast(Any, layer)._function.assignment
                 self.parts.append((_tensor(assignment.target), _tensor(assignment.weight)))
+
+    @classmethod
+    def of(cls, parts: list[TargetAndWeight]) -> Targets:
+        """Those of each head, (batch, n, 5 + classes, h, w) both."""
+        targets = cls.__new__(cls)
+        targets.parts = parts
+        return targets
 
     def loss(self, heads: list[torch.Tensor]) -> torch.Tensor:
         """The sum over the heads."""

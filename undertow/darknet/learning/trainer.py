@@ -184,7 +184,7 @@ class Trainer:
         self.options = options or TrainOptions()
         self.validator, self.watcher = validator, watcher or TrainingWatcher()
         self.progress = Progress(seed=self.options.seed)
-        self._step = step
+        self.step = step
         self._config, self._size = net.config, (net.w, net.h)
         self._multi_scale = self._sizes_vary()
         self._stop: str | None = None
@@ -335,7 +335,7 @@ class Trainer:
         try:
             # Huge boxes of a young net overflow on the way; what counts is checked.
             with np.errstate(over="ignore", invalid="ignore"):
-                cost = self._step(self.net, images, truth)
+                cost = self.step(self.net, images, truth)
             if self.net.updates_done != updates:
                 check_parameters(self.net)
                 self._recent.clear()
