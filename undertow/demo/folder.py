@@ -115,7 +115,11 @@ class DemoFolder:
 
 
 def cfg_text(iterations: int | None = None) -> str:
-    """The demo's cfg; with another number of iterations its steps move in proportion, burn-in takes half at most."""
+    """The demo's cfg; with another number of iterations its steps move in proportion.
+
+    Burn-in takes half of them at most; a shorter one reaches a lower rate, since nets that get the full rate so soon
+    diverge.
+    """
     text = resources.files("undertow.demo").joinpath("digits.cfg").read_text(encoding="utf-8")
     if iterations is None:
         return text
@@ -124,9 +128,11 @@ def cfg_text(iterations: int | None = None) -> str:
     config = parse_cfg(text, "digits.cfg")
     net = read_net_options(config)
     share = iterations / net.max_batches
+    burn_in = min(net.burn_in, iterations // 2)
     values = {
         "max_batches": iterations,
-        "burn_in": min(net.burn_in, iterations // 2),
+        "burn_in": burn_in,
+        "learning_rate": net.learning_rate * max(burn_in, 1) / net.burn_in,
         "steps": [int(step * share) for step in net.steps],
     }
     return config.with_values(0, values).to_text()
