@@ -126,7 +126,7 @@ def test_another_length_moves_the_steps(tmp_path: Path) -> None:
     assert other.max_batches == 360
     assert other.burn_in == 180 < net.burn_in
     assert other.steps == tuple(step * 360 // net.max_batches for step in net.steps)
-    assert other.learning_rate == net.learning_rate
+    assert other.learning_rate == pytest.approx(net.learning_rate * 180 / net.burn_in)
 
 
 def test_the_cfg_has_two_heads_a_shortcut_a_route_and_an_upsample(tmp_path: Path) -> None:
