@@ -18,7 +18,7 @@ from undertow.darknet.files.imagelist import read_image_list
 from undertow.darknet.files.labels import LabelReader
 from undertow.darknet.files.names import read_names
 from undertow.darknet.files.shapes import check_memory
-from undertow.darknet.layers.layers_heads import BoxHead
+from undertow.darknet.layers.layers_heads import BoxHead, Detection
 from undertow.darknet.layers.layers_loss import HeadLayer
 from undertow.darknet.learning.dataset import TrainingSet
 from undertow.darknet.learning.recovery import Beginning, load_beginning
@@ -34,6 +34,7 @@ from undertow.darknet.learning.trainer import (
 )
 from undertow.darknet.network import Network
 from undertow.data.augment import Colours, DetectionOptions
+from undertow.data.augment_grid import Grid
 from undertow.errors import FormatError, UndertowWarning
 
 PathLike = str | os.PathLike[str]
@@ -209,7 +210,13 @@ def _training_set(source: DataFile, net: Network, head: BoxHead, options: TrainO
         boxes=head.max_boxes,
         channels=net.c,
         strict=strict,
+        grid=grid_of(head),
     )
+
+
+def grid_of(head: BoxHead) -> Grid | None:
+    """The cells of a head whose truth is a grid, None for a list of boxes."""
+    return Grid(head.side, head.classes) if isinstance(head, Detection) else None
 
 
 def _label_classes(head: BoxHead) -> int:

@@ -102,6 +102,7 @@ def _listed_batch(net: Network, path: PathLike, count: int) -> Batch:
     """The first pictures of train= of a .data file, with their labels, as training without augmentation takes them."""
     from undertow.darknet.learning.dataset import TrainingSet
     from undertow.darknet.learning.trainer import detection_head
+    from undertow.darknet.runs import grid_of
     from undertow.data.augment import Colours, DetectionOptions
 
     source = read_data(path)
@@ -114,6 +115,7 @@ def _listed_batch(net: Network, path: PathLike, count: int) -> Batch:
         plain,
         boxes=head.max_boxes,
         channels=net.c,
+        grid=grid_of(head),
     )
     samples = [pictures.sample(number, (net.w, net.h)) for number in range(count)]
     names = ", ".join(os.path.basename(sample.path) for sample in samples[:4])

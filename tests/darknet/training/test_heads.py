@@ -63,5 +63,5 @@ def test_the_loss_falls_and_boxes_are_found(region_scene: Scene) -> None:
 def test_nets_without_a_list_of_boxes_are_told(region_scene: Scene) -> None:
     text = region_scene.cfg.read_text()
     region_scene.cfg.write_text(text[: text.index("[region]")] + "[cost]\n")
-    with pytest.raises(FormatError, match=r"no \[yolo\] or \[region\] layer"):
+    with pytest.raises(FormatError, match=r"no \[yolo\], \[region\] or \[detection\] layer"):
         run(region_scene)

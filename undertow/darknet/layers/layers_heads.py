@@ -71,6 +71,7 @@ class Detection(DeltaLossLayer, HeadLayer):
                 layer=shape.index,
                 remedy="give coords=4",
             )
+        self.given, self.class_map = given, None
         self.classes, self.side, self.n, self.coords = given.classes, given.side, given.num, given.coords
         self.max_boxes = given.max_boxes
         self._seen, self._draws = SamplesSeen(context.seen), context.draws.of(self.index)
@@ -165,8 +166,8 @@ class Region(DeltaLossLayer, HeadLayer):
         return RegionHead(self.output, self.rule, self.tree_threshold)
 
 
-# Heads whose truth is a list of boxes.
-BoxHead = Yolo | Region
+# Heads that learn from labelled boxes: the truth of the first two is a list, of the last a grid of cells.
+BoxHead = Yolo | Region | Detection
 
 
 class Iseg(DeltaLossLayer):

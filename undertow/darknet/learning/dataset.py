@@ -13,6 +13,7 @@ from undertow.darknet.files.imagelist import ImageList
 from undertow.darknet.files.issues import Issue
 from undertow.darknet.files.labels import LabelReader
 from undertow.data.augment import Boxes, DetectionOptions, augment_detection
+from undertow.data.augment_grid import Grid, augment_grid
 from undertow.data.crand import CounterRandom, RandomSource
 from undertow.data.images import load_pixels
 from undertow.data.resize import Picture
@@ -100,7 +101,8 @@ class TrainingSet(PictureSet):
     All label files are read at once, so that a broken one is told before hours are lost. About unreadable pictures,
     seed, channels and strict see `PictureSet`.
 
-    boxes: room for so many boxes in the truth (`max=` of the head). Raises FormatError for label files that cannot be
+    boxes: room for so many boxes in the truth (`max=` of the head). grid: the truth is a grid instead, see
+    `fill_truth_grid`, and pictures are changed as YOLOv1's are. Raises FormatError for label files that cannot be
     read.
     """
 
@@ -114,9 +116,10 @@ class TrainingSet(PictureSet):
         boxes: int = 90,
         channels: int = 3,
         strict: bool = False,
+        grid: Grid | None = None,
     ) -> None:
         super().__init__(images, seed=seed, channels=channels, strict=strict)
-        self.augmentation, self.boxes_in_truth = augmentation, boxes
+        self.augmentation, self.boxes_in_truth, self.grid = augmentation, boxes, grid
         self.labels = labels
         self.boxes: list[Boxes] = read_all_labels(self.paths, labels)
 
@@ -126,7 +129,7 @@ class TrainingSet(PictureSet):
     @property
     def crowded(self) -> int:
         """Pictures with more boxes than the truth has room for."""
-        return sum(len(boxes) > self.boxes_in_truth for boxes in self.boxes)
+        return 0 if self.grid else sum(len(boxes) > self.boxes_in_truth for boxes in self.boxes)
 
     def sample(self, counter: int, size: tuple[int, int]) -> Sample:
         """Sample number `counter` of the run, for a net of `size` (width, height).
@@ -137,14 +140,19 @@ class TrainingSet(PictureSet):
         random = CounterRandom(self.seed, counter)
         index, pixels = self.drawn(random)
         try:
-            image, truth = augment_detection(
-                pixels.transpose(2, 0, 1), self.boxes[index], size, self.augmentation, random, self.boxes_in_truth
-            )
+            image, truth = self._augmented(pixels.transpose(2, 0, 1), self.boxes[index], size, random)
         except UndertowError:
             raise
         except Exception as error:
             raise UndertowError(f"the picture cannot be made ready: {error}", file=self.paths[index]) from error
         return Sample(image, truth.reshape(-1), self.paths[index])
+
+    def _augmented(
+        self, picture: NDArray[np.uint8], boxes: Boxes, size: tuple[int, int], random: RandomSource
+    ) -> tuple[Picture, NDArray[np.float32]]:
+        if self.grid is not None:
+            return augment_grid(picture, boxes, size, self.augmentation, random, self.grid)
+        return augment_detection(picture, boxes, size, self.augmentation, random, self.boxes_in_truth)
 
 
 def read_all_labels(paths: Sequence[str], labels: LabelReader) -> list[Boxes]:

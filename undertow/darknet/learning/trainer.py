@@ -13,7 +13,7 @@ import numpy as np
 
 from undertow.darknet.files.issues import Issue
 from undertow.darknet.layers.head_statistics import HeadStatistics
-from undertow.darknet.layers.layers_heads import BoxHead
+from undertow.darknet.layers.layers_heads import BoxHead, Detection
 from undertow.darknet.learning.checkpoint import Progress, load_checkpoint
 from undertow.darknet.learning.dataset import Sample
 from undertow.darknet.learning.nonfinite import check_parameters, report
@@ -206,8 +206,9 @@ class Trainer:
         return self.net.options.max_batches
 
     def _sizes_vary(self) -> bool:
-        """Whether the cfg asks for pictures of other sizes now and then."""
-        return detection_head(self.net).given.random
+        """Whether the cfg asks for pictures of other sizes now and then; random=1 of [detection] is something else."""
+        head = detection_head(self.net)
+        return head.given.random and not isinstance(head, Detection)
 
     def begin_with(self, begun: Beginning) -> None:
         """Go on from what `load_beginning` put into the net: exactly, where it can be; from iteration 0 with -clear."""
@@ -447,7 +448,7 @@ def detection_head(net: Network) -> BoxHead:
     heads = [layer for layer in net.layers if isinstance(layer, BoxHead)]
     if not heads:
         raise FormatError(
-            "the network has no [yolo] or [region] layer, so it cannot find objects",
+            "the network has no [yolo], [region] or [detection] layer, so it cannot find objects",
             file=net.config.file,
             remedy="give the cfg of a detector",
         )
