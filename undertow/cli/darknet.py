@@ -16,7 +16,6 @@ ELSEWHERE: dict[str, dict[str, str]] = {
     "": {
         "cifar": "list the pictures in a .data file for classifier train",
         "coco": "detector train, and detector valid with eval=coco in the .data file",
-        "yolo": "detector train, and detector valid with eval=voc in the .data file",
         "super": "darknet.load runs the cfg from Python",
         "lsd": "write the two networks as Undertow modules: docs/from-scratch.md",
         "go": "darknet.load runs the cfg from Python",
@@ -46,6 +45,9 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "extract": "detector demo -prefix NAME, or darknet.load(...).detect from Python",
         "censor": "darknet.load(...).detect from Python gives the boxes to paint over",
     },
+    "yolo": {
+        "demo": "detector demo with the .data file of the names",
+    },
     "classifier": {
         "try": "classifier predict, or undertow trace for what each layer gives",
         "demo": "classifier csv over a list of pictures",
@@ -61,11 +63,12 @@ ELSEWHERE: dict[str, dict[str, str]] = {
 
 def groups() -> dict[str, tuple[Command, ...]]:
     """Functions that have functions of their own."""
-    from undertow.cli import anchors, classifier, detector, rnn, video
+    from undertow.cli import anchors, classifier, detector, rnn, video, yolo
 
     return {
         "detector": (*detector.COMMANDS, anchors.ANCHORS, video.DEMO),
         "classifier": classifier.COMMANDS,
+        "yolo": yolo.COMMANDS,
         "rnn": rnn.COMMANDS,
     }
 

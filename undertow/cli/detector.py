@@ -153,10 +153,16 @@ def measure(words: Words) -> int:
 
 def write(words: Words) -> int:
     """detector valid DATA CFG WEIGHTS"""
+    from undertow.darknet.detection.validation import MAP_NMS, MAP_THRESHOLD
+
+    return write_found(words, None, MAP_THRESHOLD, MAP_NMS)
+
+
+def write_found(words: Words, kind: str | None, least: float, nms: float, first_pixel: int = 1) -> int:
+    """Write what is found in valid=. kind: of the files, as eval= says unless given; see `write_results`."""
     from undertow.cli.progress import Counting
     from undertow.darknet.detection.pictures import find_in_pictures
     from undertow.darknet.detection.results import write_results
-    from undertow.darknet.detection.validation import MAP_NMS, MAP_THRESHOLD
     from undertow.darknet.files.datafile import read_data
     from undertow.darknet.learning.trainer import detection_head
     from undertow.darknet.runs import class_names, load
@@ -169,9 +175,10 @@ def write(words: Words) -> int:
         take_tree_threshold(net, words)
         introduce(net)
         with Counting("pictures") as tick:
-            found = find_in_pictures(net, images.paths, MAP_THRESHOLD, MAP_NMS, net.suppress, tick)
+            found = find_in_pictures(net, images.paths, least, nms, net.suppress, tick)
             folder = source.folder("results", "results")
-            files = write_results(found, source.options.evaluation, folder, names, words["out"])
+            kind = kind or source.options.evaluation
+            files = write_results(found, kind, folder, names, words["out"], first_pixel)
     for file in files:
         say(f"written: {file}")
     return 0
@@ -208,7 +215,7 @@ def _picture_name(name: str) -> Path:
     return Path(name if Path(name).suffix.lower() in (".jpg", ".jpeg", ".png", ".bmp") else f"{name}.jpg")
 
 
-_TEST_FLAGS = (
+TEST_FLAGS = (
     threshold(0.5, "least confidence"),
     Flag("nms", "number", "of boxes that overlap by more, one stays; 0 keeps all (0.45)", "X", 0.45, least=0, most=1),
     Flag("out", "text", "name of the drawn picture (predictions.jpg)", "NAME"),
@@ -248,7 +255,7 @@ COMMANDS = (
     Command(
         "darknet detector test",
         ("DATA", "CFG", "WEIGHTS", "[IMAGE]"),
-        _TEST_FLAGS,
+        TEST_FLAGS,
         "find objects in a picture and draw them; without IMAGE, paths are read from stdin",
         test,
     ),
@@ -287,7 +294,7 @@ COMMANDS = (
 DETECT = Command(
     "darknet detect",
     ("CFG", "WEIGHTS", "[IMAGE]"),
-    _TEST_FLAGS,
+    TEST_FLAGS,
     "detector test with the names of cfg/coco.data",
     detect_shortcut,
 )

@@ -59,3 +59,11 @@ def test_imagenet(found: list[Found], tmp_path: Path) -> None:
     (file,) = write_results(found, "imagenet", tmp_path, NAMES)
     assert file.name == "imagenet-detection.txt"
     assert file.read_text().splitlines()[2] == "5 2 0.250000 0.000000 40.000000 48.000000 64.000000"
+
+
+def test_voc_of_yolov1_counts_pixels_from_0(found: list[Found], tmp_path: Path) -> None:
+    cats, _ = write_results(found, "voc", tmp_path, NAMES, first_pixel=0)
+    assert cats.read_text().splitlines() == [
+        "COCO_val2014_000000000042 0.750000 48.000000 16.000000 80.000000 48.000000",
+        "COCO_val2014_000000000042 0.500000 0.000000 40.000000 48.000000 64.000000",
+    ]

@@ -24,13 +24,18 @@ Row = tuple[Found, int, float, tuple[float, float, float, float]]
 
 
 def write_results(
-    found: Iterable[Found], kind: str, folder: str | os.PathLike[str], names: Sequence[str], out: str | None = None
+    found: Iterable[Found],
+    kind: str,
+    folder: str | os.PathLike[str],
+    names: Sequence[str],
+    out: str | None = None,
+    first_pixel: int = 1,
 ) -> list[Path]:
     """Write detections and return the files.
 
     kind: "voc", a file FOLDER/comp4_det_test_NAME.txt per class; "coco", FOLDER/coco_results.json; "imagenet",
     FOLDER/imagenet-detection.txt. Another word counts as voc, as in the original. out: instead of the beginnings of
-    these names.
+    these names. first_pixel: the number of a picture's first pixel in VOC's files (examples/yolo.c: 0).
     Raises FormatError where COCO has no number for a class.
     """
     folder = Path(folder)
@@ -39,13 +44,13 @@ def write_results(
         return [_write_coco(found, folder / f"{out or 'coco_results'}.json", names)]
     if kind == "imagenet":
         return [_write_imagenet(found, folder / f"{out or 'imagenet-detection'}.txt")]
-    return _write_voc(found, folder, out or "comp4_det_test_", names)
+    return _write_voc(found, folder, out or "comp4_det_test_", names, first_pixel)
 
 
-def _write_voc(found: Iterable[Found], folder: Path, prefix: str, names: Sequence[str]) -> list[Path]:
-    """`picture confidence left top right bottom`, pixels counted from 1."""
+def _write_voc(found: Iterable[Found], folder: Path, prefix: str, names: Sequence[str], first_pixel: int) -> list[Path]:
+    """`picture confidence left top right bottom`, in pixels."""
     lines: list[list[str]] = [[] for _ in names]
-    for picture, label, confidence, (left, top, right, bottom) in _rows(found, first_pixel=1):
+    for picture, label, confidence, (left, top, right, bottom) in _rows(found, first_pixel):
         box = f"{left:.6f} {top:.6f} {right:.6f} {bottom:.6f}"
         lines[label].append(f"{_stem(picture.path)} {confidence:.6f} {box}\n")
     paths = [folder / f"{prefix}{name.replace('/', '_')}.txt" for name in names]
