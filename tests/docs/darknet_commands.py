@@ -77,6 +77,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "classifier csv": ("undertow darknet classifier csv class.data class.cfg class.weights -t 2",),
     "classifier test": ("undertow darknet classifier test class.data class.cfg class.weights",),
     "classifier fout": ("undertow darknet classifier fout class.data class.cfg class.weights class.list",),
+    "yolo train": ("undertow darknet yolo train obj.cfg -data obj.data",),
+    "yolo test": ("undertow darknet yolo test obj.cfg obj.weights photo.jpg -data obj.data",),
+    "yolo valid": ("undertow darknet yolo valid obj.cfg obj.weights -data obj.data",),
+    "yolo recall": ("undertow darknet yolo recall obj.cfg obj.weights -data obj.data",),
     "rnn train": (
         "undertow darknet rnn train letters.cfg -file text.txt",
         "undertow darknet rnn train letters.cfg backup/letters.backup -file text.txt -clear",
@@ -142,6 +146,12 @@ NOTES: dict[str, str] = {
     "classifier predict": (
         "A picture is fitted in with grey bars; for nets of the fork its middle is cut out, as there."
     ),
+    "yolo train": (
+        "The C program's lists, names and folder are written into it; here `-data` names a `.data` file. Nets that "
+        "end in `[detection]` learn as there: pictures are cropped and stretched, a grid of cells is the truth, and "
+        "each cell has room for one object. `detector train`, `test`, `map`, `valid` and `recall` take such nets too."
+    ),
+    "yolo recall": "Overlapping proposals are counted once, as in `detector recall`; the C program keeps them all.",
     "rnn train": (
         "The C program writes to its author's home folder; here `-backup` names one. Its lines go to stderr, "
         "as there. In `exact` every pass begins without a state; the other dialects carry it on as their "
