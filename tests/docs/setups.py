@@ -153,6 +153,7 @@ SETUPS: dict[str, Callable[[], dict[str, Any] | None]] = {
     "caffe-nets.md": lenet,
     "caffe-training.md": lenet_training,
     "darknet-commands.md": darknet_commands.prepare,
+    "darknet-python.md": cells,
     "explain.md": yolov3,
     "fine-tune.md": published_tiny,
     "start.md": demo_run,

@@ -25,7 +25,7 @@ from undertow.darknet.wrapper.structures import IMAGE as IMAGE
 from undertow.darknet.wrapper.structures import METADATA as METADATA
 from undertow.darknet.wrapper.structures import FloatPtr as FloatPtr
 from undertow.darknet.wrapper.structures import IntPtr as IntPtr
-from undertow.errors import MissingPackage
+from undertow.errors import UndertowError
 
 Bounds = tuple[float, float, float, float]
 
@@ -165,11 +165,12 @@ def draw_boxes(
     image: NDArray[np.uint8],
     colors: Mapping[str, tuple[int, int, int]],
 ) -> NDArray[np.uint8]:
-    """Draw boxes and names into the picture (h, w, 3), and return it. Raises MissingPackage without OpenCV."""
+    """Draw boxes and names into the picture (h, w, 3), and return it. Raises UndertowError without OpenCV."""
     try:
         import cv2
     except ImportError:
-        raise MissingPackage("draw_boxes draws with OpenCV", remedy="pip install opencv-python") from None
+        remedy = "pip install opencv-python-headless"
+        raise UndertowError("draw_boxes draws with OpenCV, which is not installed", remedy=remedy) from None
     for label, confidence, bbox in detections:
         left, top, right, bottom = bbox2points(bbox)
         cv2.rectangle(image, (left, top), (right, bottom), colors[label], 1)
