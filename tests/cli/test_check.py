@@ -69,6 +69,43 @@ def test_steps_beyond_the_end(undertow: Any, scene: Scene) -> None:
     assert said(lines, "warning", "steps=10 is not before max_batches=6")
 
 
+def test_max_batches_that_is_missing(undertow: Any, scene: Scene) -> None:
+    text = scene.cfg.read_text()
+    scene.cfg.write_text(text.replace("max_batches=6\n", ""))
+    status, lines, numbers = checked(undertow, scene.cfg, scene.data)
+    assert status == 1
+    assert said(lines, "error", "tiny.cfg:1", "max_batches is missing or 0")
+    assert numbers["max_batches"] == 0
+
+
+def test_anchors_of_a_region_layer_are_in_cells(undertow: Any, scene: Scene) -> None:
+    """Anchors of 1 and 2 cells of an 8 x 8 grid are those of 4 and 8 pixels of 32."""
+    text = scene.cfg.read_text()
+    head = "[region]\nanchors=1,1,2,2\nclasses=2\nnum=2\n"
+    scene.cfg.write_text(text[: text.index("[yolo]")] + head)
+    status, lines, numbers = checked(undertow, scene.cfg, scene.data)
+    assert status == 0, lines
+    overlaps = []
+    for path in sorted((scene.folder / "images").glob("*.txt")):
+        for line in path.read_text().splitlines():
+            w, h = (32 * float(word) for word in line.split()[3:])
+            shared = [min(w, side) * min(h, side) for side in (4, 8)]
+            overlaps.append(max(s / (w * h + a * a - s) for s, a in zip(shared, (4, 8), strict=True)))
+    assert numbers["anchor_iou"] == pytest.approx(sum(overlaps) / len(overlaps), rel=1e-5)
+
+
+def test_classes_of_a_detection_layer_are_compared_too(undertow: Any, scene: Scene) -> None:
+    text = scene.cfg.read_text()
+    head = "[connected]\noutput=192\nactivation=linear\n\n[detection]\nclasses=2\ncoords=4\nside=4\nnum=2\n"
+    scene.cfg.write_text(text[: text.index("[convolutional]\nsize=1")] + head)
+    assert checked(undertow, scene.cfg, scene.data)[0] == 0
+    scene.data.write_text(scene.data.read_text().replace("classes=2", "classes=3"))
+    (scene.folder / "obj.names").write_text("a\nb\nc\n")
+    status, lines, _ = checked(undertow, scene.cfg, scene.data)
+    assert status == 1
+    assert said(lines, "error", "classes=3 here", "output=208")  # 4 * 4 * (2 * 5 + 3)
+
+
 def test_weights_that_have_passed_the_end(undertow: Any, scene: Scene) -> None:
     from undertow import darknet
 

@@ -6,7 +6,7 @@ import os
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +17,7 @@ from undertow.darknet.files.choice import check_trainable, choose_dialect
 from undertow.darknet.files.datafile import DataFile, read_data
 from undertow.darknet.files.imagelist import ImageList
 from undertow.darknet.files.labels import LabelReader
-from undertow.darknet.files.options_heads import RegionOptions, YoloOptions
+from undertow.darknet.files.options_heads import DetectionOptions, RegionOptions, YoloOptions
 from undertow.darknet.files.shapes import NetworkShapes, bytes_text, check_memory, infer_shapes
 from undertow.darknet.files.weights import WeightsFile, read_weights
 from undertow.darknet.network import Network
@@ -26,6 +26,7 @@ from undertow.errors import FormatError, UndertowError, UndertowWarning
 
 PathLike = str | os.PathLike[str]
 Level = Literal["error", "warning", "note"]
+HeadOptions = YoloOptions | RegionOptions | DetectionOptions
 
 # Below this average, boxes are far from every anchor; below this overlap, one box is.
 POOR_FIT, REACHED = 0.6, 0.5
@@ -94,10 +95,8 @@ def check(
     return report
 
 
-def _heads(shapes: NetworkShapes) -> list[tuple[int, YoloOptions | RegionOptions]]:
-    return [
-        (shape.line or 0, shape.options) for shape in shapes if isinstance(shape.options, YoloOptions | RegionOptions)
-    ]
+def _heads(shapes: NetworkShapes) -> list[tuple[int, HeadOptions]]:
+    return [(shape.line or 0, shape.options) for shape in shapes if isinstance(shape.options, HeadOptions)]
 
 
 def _check_schedule(report: Report, config: Config, shapes: NetworkShapes) -> None:
@@ -191,17 +190,22 @@ def _check_data(report: Report, data: PathLike, shapes: NetworkShapes) -> None:
 def _check_classes(report: Report, source: DataFile, shapes: NetworkShapes) -> None:
     given = source.options.classes
     for line, head in _heads(shapes):
-        if given is None or head.classes == given or head.map is not None:
+        if given is None or head.classes == given or getattr(head, "map", None) is not None:
             continue
-        count = len(head.mask) if isinstance(head, YoloOptions) else head.num
-        filters = count * (given + (5 if isinstance(head, YoloOptions) else head.coords + 1))
         report.add(
             "error",
             "cfg",
             f"{shapes.file}:{line}: classes={head.classes}, {source.file} says {given}. To mend it: classes={given} "
-            f"here and filters={filters} in the [convolutional] before it",
+            f"here and {_before(head, given)} before it",
         )
     source.read_names(given)
+
+
+def _before(head: HeadOptions, classes: int) -> str:
+    """What the layer before a head must say for so many classes."""
+    if isinstance(head, DetectionOptions):
+        return f"output={replace(head, classes=classes).outputs} in the [connected]"
+    return f"filters={replace(head, classes=classes).channels} in the [convolutional]"
 
 
 def _check_pictures(report: Report, images: ImageList, classes: int | None, shapes: NetworkShapes) -> np.ndarray:
@@ -269,7 +273,7 @@ def _check_pace(report: Report, pictures: int, shapes: NetworkShapes) -> None:
 
 
 def _check_anchors(report: Report, boxes: np.ndarray, shapes: NetworkShapes) -> None:
-    heads = [head for _, head in _heads(shapes)]
+    heads = [head for _, head in _heads(shapes) if not isinstance(head, DetectionOptions)]
     if not heads or not len(boxes):
         return
     head = heads[-1]
