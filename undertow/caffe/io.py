@@ -224,6 +224,15 @@ class Transformer:
         if in_ not in self.inputs:
             raise UndertowError(f"{in_} is not one of the net inputs: {dict(self.inputs)}")
 
+    def _transposed(self, picture: Array, order: Sequence[int] | Array) -> Array:
+        if picture.ndim != len(order):
+            raise ShapeError(
+                f"a picture of shape {picture.shape} has no {len(order)} axes to transpose",
+                remedy="preprocess wants (height, width, channels), as load_image gives; deprocess wants one picture, "
+                "and drops axes of length 1 as pycaffe does, so a gray one goes back without set_transpose",
+            )
+        return picture.transpose(order)
+
     def preprocess(self, in_: str, data: Array) -> Array:
         """A picture (height, width, channels) as the input `in_` wants it, float32 (channels, height, width)."""
         self._check_input(in_)
@@ -232,7 +241,7 @@ class Transformer:
         if result.shape[:2] != size:
             result = resize_image(result, size)
         if in_ in self.transpose:
-            result = result.transpose(self.transpose[in_])
+            result = self._transposed(result, self.transpose[in_])
         if in_ in self.channel_swap:
             result = result[list(self.channel_swap[in_])]
         if in_ in self.raw_scale:
@@ -256,7 +265,7 @@ class Transformer:
         if in_ in self.channel_swap:
             result = result[np.argsort(self.channel_swap[in_])]
         if in_ in self.transpose:
-            result = result.transpose(np.argsort(self.transpose[in_]))
+            result = self._transposed(result, np.argsort(self.transpose[in_]))
         return result
 
     def set_transpose(self, in_: str, order: Sequence[int]) -> None:

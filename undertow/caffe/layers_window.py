@@ -209,7 +209,9 @@ class Pooling(Layer):
             if self.pad != (0, 0) or self.stride != (1, 1):
                 raise self._bad("global_pooling: true goes with pad: 0 and stride: 1 only")
         elif min(self.kernel) < 1 or min(self.stride) < 1:
-            raise self._bad(f"window and stride must be at least 1, got {self.kernel} and {self.stride}")
+            field = "stride: 1" if min(self.kernel) >= 1 else "kernel_size: 2"
+            reason = f"window and stride must be at least 1, got {self.kernel} and {self.stride}"
+            raise self._bad(reason, f"write {field}")
         elif self.pad[0] >= self.kernel[0] or self.pad[1] >= self.kernel[1]:
             raise self._bad(
                 f"pad {self.pad} must be smaller than the window {self.kernel}", "make the pad smaller than kernel_size"

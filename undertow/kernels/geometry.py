@@ -76,7 +76,8 @@ def output_shape(spatial: Sequence[int], kernel: Sequence[int], geometry: Window
     if min(kernel) < 1 or any(r > p for r, p in zip(reach, padded, strict=True)):
         raise ShapeError(
             f"a window of {by(kernel)} with dilation {geometry.dilation} does not fit into {by(spatial)} "
-            f"with padding {geometry.pad}"
+            f"with padding {geometry.pad}",
+            remedy="use a smaller window or more padding, or a larger input",
         )
     return tuple((p - r) // s + 1 for p, r, s in zip(padded, reach, geometry.stride, strict=True))
 

@@ -169,3 +169,12 @@ def test_names_that_the_original_imports() -> None:
     assert io.zoom is ndimage.zoom
     with pytest.raises(AttributeError, match=r"caffe\.io.*'sci'"):
         _ = io.sci
+
+
+def test_pictures_without_the_axes_to_transpose() -> None:
+    transformer = io.Transformer({"data": (1, 1, 4, 4)})
+    transformer.set_transpose("data", (2, 0, 1))
+    with pytest.raises(ShapeError, match=r"shape \(4, 4\) has no 3 axes .* goes back without set_transpose"):
+        transformer.deprocess("data", np.ones((1, 1, 4, 4), np.float32))
+    with pytest.raises(ShapeError, match=r"shape \(4, 4\) has no 3 axes"):
+        transformer.preprocess("data", np.ones((4, 4), np.float32))

@@ -167,6 +167,7 @@ def test_damage(data: bytes, offset: int, message: str) -> None:
     with pytest.raises(FormatError, match=message) as caught:
         parse(data)
     assert caught.value.offset == offset
+    assert "another copy" in (caught.value.remedy or "")
 
 
 def test_own_messages_inside_each_other() -> None:

@@ -48,6 +48,9 @@ def parse_bytes(
     return message
 
 
+_REMEDY = "take another copy: this one is cut off, damaged, or a file of another kind"
+
+
 class _Reader:
     def __init__(self, data: memoryview, file: str | os.PathLike[str] | None) -> None:
         self.data = data
@@ -58,7 +61,8 @@ class _Reader:
     def error(self, reason: str, offset: int, field: str = "") -> FormatError:
         """An error at an offset; the path is that of the message being read and the field in it."""
         path = ".".join([*self.path, field] if field else self.path)
-        return FormatError(f"{reason} ({path})" if path else reason, file=self.file, offset=offset)
+        reason = f"{reason} ({path})" if path else reason
+        return FormatError(reason, file=self.file, offset=offset, remedy=_REMEDY)
 
     def varint(self, position: int, end: int, what: str) -> tuple[int, int]:
         """A varint of at most 64 bits and the position after it."""
