@@ -67,6 +67,12 @@ def test_what_cannot_be_understood_is_told(arguments: tuple[str, ...], message: 
         parse(*arguments)
 
 
+def test_percent_is_proposed_for_shares_only() -> None:
+    port = Flag("port", "whole", "to serve on", "N", most=65535)
+    with pytest.raises(UsageError, match=r"-port 99999: at most 65535. To mend it: -port N$"):
+        port.read("99999")
+
+
 def test_nearest() -> None:
     assert nearest("Trian", ["train", "test"]) == "did you mean train?"
     assert nearest("mAP_epoch", ["map", "mAP_epochs"], "-") == "did you mean -mAP_epochs?"

@@ -49,7 +49,8 @@ class Flag:
         if self.least is not None and not value >= self.least:
             raise UsageError(f"-{self.name} {text}: at least {self.least:g}", remedy=self.usage)
         if self.most is not None and not value <= self.most:
-            remedy = f"-{self.name} {value / 100:g} is {value:g} %" if value <= 100 * self.most else self.usage
+            percent = self.most == 1 and value <= 100  # a share, given in percent
+            remedy = f"-{self.name} {value / 100:g} is {value:g} %" if percent else self.usage
             raise UsageError(f"-{self.name} {text}: at most {self.most:g}", remedy=remedy)
         if self.choices and value not in self.choices:
             raise UsageError(
