@@ -167,7 +167,12 @@ def detector_from_classifier(config: Config, weights: str | os.PathLike[str], se
             remedy="give the cfg of a detector with one head of three boxes, such as yolo9000.cfg",
         )
     if getattr(last.options, "batch_normalize", False):
-        raise FormatError("the layer before the head has batch_normalize=1", file=config.file, line=last.line)
+        raise FormatError(
+            "the layer before the head has batch_normalize=1",
+            file=config.file,
+            line=last.line,
+            remedy="oneoff is for detectors whose last [convolutional] has biases only, as all of Darknet's have",
+        )
     filters = last.out_shape[0] // 3
     narrow = config.with_values(last.index + 1, {"filters": filters - 5})
     narrow = Config(narrow.file, narrow.sections[:-1], narrow.strict, narrow.original)

@@ -79,7 +79,7 @@ def test_files_are_saved_when_the_original_saves_them(
     scene.write_cfg(max_batches=20050, batch=1, subdivisions=1)
     files = Files()
     made = training(scene.data, scene.cfg, options=TrainOptions(save_every=save_every), watcher=files)
-    made._step = nothing
+    made.step = nothing
     monkeypatch.setattr(made, "_samples", lambda: Endless())
     monkeypatch.setattr("undertow.darknet.learning.saver.save_checkpoint", lambda *given, **options: None)
     monkeypatch.setattr(made.net, "save_weights", lambda path: None)
@@ -136,7 +136,7 @@ def test_a_value_that_is_not_finite_names_layer_array_iteration_and_pictures(sce
         return train_step(net, images, truth)
 
     made = training(scene.data, scene.cfg)
-    made._step = ruin
+    made.step = ruin
     scene.backup.parent.mkdir()
     made.save_backup()
     kept = scene.backup.read_bytes()
@@ -166,7 +166,7 @@ def test_a_ruined_update_names_all_pictures_of_the_iteration(scene: Scene) -> No
         return train_step(net, images, truth)
 
     made = training(scene.data, scene.cfg)
-    made._step = ruin
+    made.step = ruin
     with pytest.raises(NonFiniteError, match=r"in iteration 2: weight_updates .* there is no checkpoint yet") as caught:
         made.run()
     assert (caught.value.layer, caught.value.tensor) == (1, "weight_updates")
@@ -186,7 +186,7 @@ def test_an_update_that_overflows_is_found_in_its_own_iteration(scene: Scene) ->
         return cost
 
     made = training(scene.data, scene.cfg)
-    made._step = ruin
+    made.step = ruin
     with pytest.raises(NonFiniteError, match=r"layer 0: in iteration 3: rolling_variance"):
         made.run()
 
@@ -225,7 +225,7 @@ def test_a_cfg_without_max_batches_or_without_a_head(scene: Scene) -> None:
         training(scene.data, scene.cfg)
     text = scene.cfg.read_text()
     scene.cfg.write_text(text[: text.index("[yolo]")])
-    with pytest.raises(FormatError, match=r"no \[yolo\] or"):
+    with pytest.raises(FormatError, match=r"no \[yolo\], \[region\] or"):
         training(scene.data, scene.cfg)
 
 
