@@ -333,7 +333,14 @@ def test_vendored_libraries_are_as_they_were_fetched_with_their_licences() -> No
 
 def test_the_command_serves_until_it_is_interrupted(residual: str) -> None:
     words = [sys.executable, "-m", "undertow", "scope", residual, "--no-open"]
-    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True) as running:
+
+    def heed_interrupts() -> None:
+        """Where the tests run in the background, a shell has had them ignored, and children inherit that."""
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    with subprocess.Popen(
+        words, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=heed_interrupts
+    ) as running:
         assert running.stderr is not None
         try:
             address = next(

@@ -80,7 +80,8 @@ export function scaleOf(network) {
   let [low, high] = [Infinity, -Infinity];
   for (const run of network.runs) {
     for (const layer of run.layers) {
-      for (const norm of [layer.gradient.norm, ...Object.values(layer.sent)]) {
+      const ofParameters = Object.values(layer.parameters).map((numbers) => numbers[1]);
+      for (const norm of [layer.gradient.norm, ...Object.values(layer.sent), ...ofParameters]) {
         if (typeof norm === "number" && norm > 0) {
           low = Math.min(low, norm);
           high = Math.max(high, norm);
@@ -89,7 +90,8 @@ export function scaleOf(network) {
     }
   }
   const span = Math.log(high) - Math.log(low);
-  return (norm) => (!(norm > 0) ? 0 : span > 0 ? 0.08 + (0.92 * (Math.log(norm) - Math.log(low))) / span : 1);
+  const share = (norm) => (span > 0 ? 0.08 + (0.92 * (Math.log(norm) - Math.log(low))) / span : 1);
+  return (norm) => (norm > 0 ? Math.min(1, Math.max(0.02, share(norm))) : 0);
 }
 
 /** The norm of a gradient as a node shows it. */
