@@ -71,6 +71,16 @@ def test_a_list_without_one_readable_picture_is_an_error(scene: Scene) -> None:
         training_set(scene).sample(0, (32, 32))
 
 
+def test_every_thread_learns_that_no_picture_is_readable(scene: Scene) -> None:
+    """Also those that come after the one that met the last picture: a training would never end otherwise."""
+    for number in range(6):
+        scene.image(number).write_bytes(b"nothing")
+    pictures = training_set(scene)
+    for counter in range(3):
+        with pytest.raises(FormatError, match="none of the 6 pictures can be read"):
+            pictures.sample(counter, (32, 32))
+
+
 def test_strict_refuses_the_first_unreadable_picture(scene: Scene) -> None:
     for number in range(6):
         scene.image(number).write_bytes(b"nothing")

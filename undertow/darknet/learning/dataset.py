@@ -76,6 +76,7 @@ class PictureSet:
     def _pixels(self, index: int) -> NDArray[np.uint8] | None:
         """The picture as it is stored, None when it cannot be read."""
         if index in self._skipped:
+            self._check_left()
             return None
         path = self.paths[index]
         try:
@@ -83,16 +84,24 @@ class PictureSet:
         except FormatError as problem:
             with self._lock:
                 self._skipped[index] = Issue("unreadable picture", problem.reason, path, dropped=True)
-                none_left = len(self._skipped) == len(self.paths)
             if self.strict:
                 raise
-            if none_left:
-                raise FormatError(
-                    f"none of the {len(self.paths)} pictures can be read; the last one: {path}: {problem.reason}",
-                    file=self.file,
-                    remedy="check the list and the files it names",
-                ) from problem
+            self._check_left()
             return None
+
+    def _check_left(self) -> None:
+        """Raise FormatError when no picture can be read: every thread that draws must end, not only the one that met
+        the last of them.
+        """
+        with self._lock:
+            if len(self._skipped) < len(self.paths):
+                return
+            last = next(reversed(self._skipped.values()))
+        raise FormatError(
+            f"none of the {len(self.paths)} pictures can be read; the last one: {last.file}: {last.reason}",
+            file=self.file,
+            remedy="check the list and the files it names",
+        )
 
 
 class TrainingSet(PictureSet):
