@@ -46,6 +46,25 @@ def test_errors_reach_the_caller_and_the_team_lives_on(failing):
     team.close()
 
 
+def test_more_threads_than_the_system_allows_are_an_error(monkeypatch):
+    """The helpers that did start end again."""
+    started = []
+
+    class Limited(threading.Thread):
+        def start(self):
+            if len(started) == 2:
+                raise RuntimeError("can't start new thread")
+            started.append(self)
+            super().start()
+
+    monkeypatch.setattr("undertow.kernels.cpu.threads.threading.Thread", Limited)
+    with pytest.raises(UndertowError, match=r"5 threads cannot be started, the system stops at 3.*ask for fewer"):
+        Team(5)
+    for thread in started:
+        thread.join(timeout=60)
+        assert not thread.is_alive()
+
+
 _copy = Kernels("packing").copy_rows
 
 

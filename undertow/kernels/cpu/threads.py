@@ -22,7 +22,7 @@ _CALLER_WAITS = 30000
 
 
 class Team:
-    """`size` threads: the caller and size - 1 helpers."""
+    """`size` threads: the caller and size - 1 helpers. Raises UndertowError where the system allows fewer."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -32,8 +32,13 @@ class Team:
         self._alarms: list[queue.SimpleQueue[bool]] = []
         for number, box in enumerate(self._boxes, 1):
             alarm: queue.SimpleQueue[bool] = queue.SimpleQueue()
+            try:
+                threading.Thread(target=_serve, args=(box, alarm), name=f"undertow-{number}", daemon=True).start()
+            except RuntimeError as problem:  # the system allows no more
+                self.close()
+                reason = f"{size} threads cannot be started, the system stops at {number}: {problem}"
+                raise UndertowError(reason, remedy=f"ask for fewer; {available()} processors are there") from problem
             self._alarms.append(alarm)
-            threading.Thread(target=_serve, args=(box, alarm), name=f"undertow-{number}", daemon=True).start()
 
     def run(self, total: int, task: Task) -> None:
         """task(thread, low, high) over contiguous ranges that make up range(total), one per thread.
