@@ -57,6 +57,7 @@ def test_a_value_may_begin_with_a_dash() -> None:
         (("a", "b", "-thresh", "nan"), r"at least 0"),
         (("a", "b", "-thresh", "50"), r"-thresh 50: at most 1. To mend it: -thresh 0.5 is 50 %"),
         (("a", "b", "-save_every", "1.5"), r"-save_every takes a whole number"),
+        (("a", "b", "-save_every", str(2**63)), r"-save_every 9223372036854775808: at most 9223372036854775807"),
         (("a", "b", "-precision", "presise"), r"there is fast, precise.*did you mean precise\?"),
         (("a",), r"try: CFG is missing.*undertow try DATA CFG \[WEIGHTS\] \[flags\]"),
         (("a", "b", "c", "d"), r"try: 'd' is one word too many"),

@@ -11,6 +11,7 @@ from undertow.errors import UndertowError
 
 Kind = Literal["switch", "whole", "number", "text"]
 _READERS: dict[Kind, Callable[[str], Any]] = {"whole": int, "number": float, "text": str}
+_LARGEST = 2**63 - 1  # whole numbers are kept in 64 bits
 _WHAT = {"whole": "a whole number", "number": "a number", "text": "a word"}
 
 
@@ -48,6 +49,8 @@ class Flag:
             raise UsageError(f"-{self.name} takes {_WHAT[self.kind]}, not '{text}'", remedy=self.usage) from None
         if self.least is not None and not value >= self.least:
             raise UsageError(f"-{self.name} {text}: at least {self.least:g}", remedy=self.usage)
+        if self.kind == "whole" and abs(value) > _LARGEST:
+            raise UsageError(f"-{self.name} {text[:64]}: at most {_LARGEST}", remedy=self.usage)
         if self.most is not None and not value <= self.most:
             percent = self.most == 1 and value <= 100  # a share, given in percent
             remedy = f"-{self.name} {value / 100:g} is {value:g} %" if percent else self.usage
