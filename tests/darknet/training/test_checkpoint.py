@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 
 from tests.darknet.training.scenes import Scene
-from undertow.darknet import Network, TrainOptions, load, training
+from undertow.core.modes import precision
+from undertow.darknet import DIALECTS, Network, TrainOptions, load, training
 from undertow.darknet.layers.head_statistics import HeadStatistics
 from undertow.darknet.learning import trainer
 from undertow.darknet.learning.checkpoint import load_checkpoint, parameter_digest, state_path
 from undertow.darknet.learning.trainer import Iteration, Trainer, TrainingWatcher
+from undertow.layers.saving import load as load_arrays
+from undertow.layers.saving import save
 
 
 class Recorder(TrainingWatcher):
@@ -165,6 +168,30 @@ def test_what_differs_from_the_first_run_is_told(scene: Scene) -> None:
     text = "\n".join(told.notes)
     for words in ("-seed 0", "the cfg has changed", "the list of images has changed", "but not bit for bit"):
         assert words in text
+
+
+@pytest.mark.parametrize("name", ["-dialect", "-precision", "-no_flip"])
+def test_other_arithmetic_or_draws_are_told(scene: Scene, name: str) -> None:
+    """Each of them changes the numbers from here on, so nothing may claim that the run goes on exactly."""
+    run(scene, stop_after=2)
+    told = Recorder()
+    dialect = DIALECTS["darknet-cpu"] if name == "-dialect" else None
+    options = TrainOptions(mirror=name != "-no_flip")
+    with precision("precise" if name == "-precision" else "fast"):
+        training(scene.data, scene.cfg, scene.backup, options, dialect=dialect, watcher=told)
+    text = "\n".join(told.notes)
+    changed = {"-dialect": "exact, from here on it is darknet-cpu", "-precision": "fast, from here on it is precise"}
+    assert f"began with {name} {changed.get(name, 'off, from here on it is on')}" in text
+    assert "but not bit for bit" in text
+    assert "exactly" not in text
+
+
+def test_a_state_from_before_settings_were_kept_is_taken(scene: Scene) -> None:
+    run(scene, stop_after=2)
+    state = load_arrays(state_path(scene.backup))
+    save(state_path(scene.backup), {key: value for key, value in state.items() if not key.startswith("settings/")})
+    _, told = run(scene, scene.backup, stop_after=1)
+    assert any("going on exactly" in note for note in told.notes)
 
 
 def test_weights_that_know_another_net_keep_their_error(scene: Scene) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -82,11 +82,13 @@ def save_checkpoint(
     config: Config,
     images: tuple[str, ...],
     *,
+    settings: Mapping[str, str] | None = None,
     broken: bool = False,
 ) -> None:
     """Write weights to `path` and the rest of the training's state beside them; keep the pair that stood there.
 
     config: the cfg as it was read. images: the list that samples are drawn from; both only as digests.
+    settings: what else the numbers depend on, by the names that a user knows.
     broken: what stands at `path` is known to be broken: it is moved to PATH.broken, and the previous pair stays.
     Raises OSError or FormatError where nothing can be written; what stood there before still stands then.
     """
@@ -96,7 +98,7 @@ def save_checkpoint(
     written = False
     try:
         net.save_weights(weights)
-        save(state, _state(net, progress, config, images))
+        save(state, _state(net, progress, config, images, settings or {}))
         written = True
         _make_room(Path(path), broken)
         move(weights, path)
@@ -108,7 +110,9 @@ def save_checkpoint(
         raise
 
 
-def _state(net: Network, progress: Progress, config: Config, images: tuple[str, ...]) -> dict[str, Any]:
+def _state(
+    net: Network, progress: Progress, config: Config, images: tuple[str, ...], settings: Mapping[str, str]
+) -> dict[str, Any]:
     return {
         "version": VERSION,
         "updates": net.optimizer.state(),
@@ -118,6 +122,7 @@ def _state(net: Network, progress: Progress, config: Config, images: tuple[str, 
         "parameters": parameter_digest(net),
         "config": _text_digest(config.to_text()),
         "images": _text_digest("\n".join(images)),
+        "settings": {name: np.frombuffer(value.encode(), np.uint8) for name, value in settings.items()},
         "progress": {name: _number(value) for name, value in vars(progress).items()},
         "carried": {f"{layer.index}/{name}": a for layer in net.layers for name, a in layer.carried().items()},
     }
@@ -135,11 +140,17 @@ def _make_room(path: Path, broken: bool) -> None:
 
 
 def load_checkpoint(
-    path: str | os.PathLike[str], net: Network, seed: int, config: Config, images: tuple[str, ...]
+    path: str | os.PathLike[str],
+    net: Network,
+    seed: int,
+    config: Config,
+    images: tuple[str, ...],
+    settings: Mapping[str, str] | None = None,
 ) -> Restored | None:
     """Take the state that belongs to the weights just loaded from `path`; None when there is no state at all.
 
-    seed, config, images: of the run that begins, to tell whether it draws the same samples.
+    seed, config, images, settings: of the run that begins, to tell whether it draws the same samples and computes the
+    same numbers.
     """
     remarks: list[str] = []
     states = list(_fitting_states(path, net, remarks))
@@ -151,7 +162,7 @@ def load_checkpoint(
         except UndertowError as problem:
             remarks.append(str(problem))
             continue
-        return _restored(state, net, seed, config, images)
+        return _restored(state, net, seed, config, images, settings or {})
     return Restored(False, remarks=remarks)
 
 
@@ -196,7 +207,14 @@ def parameter_digest(net: Network) -> Array:
     return np.frombuffer(digest.digest(), np.uint8)
 
 
-def _restored(state: dict[str, Array], net: Network, seed: int, config: Config, images: tuple[str, ...]) -> Restored:
+def _restored(
+    state: dict[str, Array],
+    net: Network,
+    seed: int,
+    config: Config,
+    images: tuple[str, ...],
+    settings: Mapping[str, str],
+) -> Restored:
     progress = _progress(_part(state, "progress/"))
     net.updates_done = int(state["updates_done"])
     for layer in net.layers:
@@ -205,6 +223,7 @@ def _restored(state: dict[str, Array], net: Network, seed: int, config: Config, 
     if progress.seed != seed:
         remarks.append(f"the run began with -seed {progress.seed}, from here on it is {seed}")
         progress.seed = seed
+    remarks += _changed(_part(state, "settings/"), settings)
     if not np.array_equal(state["config"], _text_digest(config.to_text())):
         remarks.append("the cfg has changed since then")
     if not np.array_equal(state["images"], _text_digest("\n".join(images))):
@@ -213,6 +232,16 @@ def _restored(state: dict[str, Array], net: Network, seed: int, config: Config, 
         # Sums of an unfinished iteration mean nothing with other batches.
         progress.cost_sum, progress.passes = 0.0, 0
     return Restored(True, progress, remarks)
+
+
+def _changed(before: dict[str, Array], settings: Mapping[str, str]) -> list[str]:
+    """What is told about settings that are not those of the run that was saved; older states do not know them all."""
+    told = {name: bytes(before[name]).decode(errors="replace") for name in settings if name in before}
+    return [
+        f"the run began with {name} {old}, from here on it is {settings[name]}"
+        for name, old in told.items()
+        if old != settings[name]
+    ]
 
 
 def _read_state(file: Path) -> dict[str, Array]:

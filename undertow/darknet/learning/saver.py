@@ -48,7 +48,8 @@ class Output:
 
 
 class Saver:
-    """Writes checkpoints and weights of a net. saved: is told each file that was written.
+    """Writes checkpoints and weights of a net. saved: is told each file that was written. settings: see
+    `save_checkpoint`.
 
     A file that cannot be written while the training goes on is told by one UndertowWarning, and tried again when the
     next is due; only `last` raises. broken: NAME.backup is known to be broken, so it must not become the previous one.
@@ -61,9 +62,10 @@ class Saver:
         config: Config,
         images: tuple[str, ...],
         saved: Callable[[Path], None],
+        settings: Callable[[], dict[str, str]],
     ) -> None:
         self.net, self.output = net, output
-        self._config, self._images, self._saved = config, images, saved
+        self._config, self._images, self._saved, self._settings = config, images, saved, settings
         self.broken = False
         self.checkpoint_at: int | None = None
         self._told = False
@@ -91,10 +93,14 @@ class Saver:
         if self.checkpoint_at == self.net.seen:
             return
         check_parameters(self.net)
-        save_checkpoint(self.output.backup, self.net, progress, self._config, self._images, broken=self.broken)
+        self._write(self.output.backup, progress, self.broken)
         self.broken = False
         self.checkpoint_at = self.net.seen
         self._saved(self.output.backup)
+
+    def _write(self, path: Path, progress: Progress, broken: bool = False) -> None:
+        settings = self._settings()
+        save_checkpoint(path, self.net, progress, self._config, self._images, settings=settings, broken=broken)
 
     def weights(self, path: Path) -> None:
         """Write the weights alone; errors as for `checkpoint`."""
@@ -149,7 +155,7 @@ class Saver:
             pass
         try:
             folder = Path(tempfile.mkdtemp(prefix=f"{self.output.name}-"))
-            save_checkpoint(folder / backup.name, self.net, progress, self._config, self._images)
+            self._write(folder / backup.name, progress)
         except (OSError, FormatError) as problem:
             if backup.exists():
                 before = f"; {previous_path(backup)} the one before" if previous_path(backup).exists() else ""

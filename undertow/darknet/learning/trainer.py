@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from undertow.core.modes import current_precision
 from undertow.darknet.files.issues import Issue
 from undertow.darknet.layers.head_statistics import HeadStatistics
 from undertow.darknet.layers.layers_heads import BoxHead, Detection
@@ -191,7 +192,7 @@ class Trainer:
         self._reported = 0
         # The pictures of the passes since the last update, for the case that it turns out not finite.
         self._recent: list[list[str]] = []
-        self.saver = Saver(net, output, self._config, pictures.paths, self.watcher.saved)
+        self.saver = Saver(net, output, self._config, pictures.paths, self.watcher.saved, self._settings)
         check_length(net)
         net.keep_deltas = False
 
@@ -219,7 +220,8 @@ class Trainer:
 
     def resume(self, path: str | os.PathLike[str]) -> None:
         """Take momentum, averages and counters that stand beside the weights the net was loaded from, if any do."""
-        restored = load_checkpoint(path, self.net, self.options.seed, self._config, self.pictures.paths)
+        seed, paths = self.options.seed, self.pictures.paths
+        restored = load_checkpoint(path, self.net, seed, self._config, paths, self._settings())
         if restored is None:
             if self.net.seen:
                 self.watcher.note(f"no saved momentum beside {path}: it starts from zero, as in the original")
@@ -233,6 +235,11 @@ class Trainer:
             self.watcher.note("momentum and averages go on, but not bit for bit")
         else:
             self.watcher.note("momentum starts from zero, as in the original")
+
+    def _settings(self) -> dict[str, str]:
+        """What the numbers of this run depend on besides files and seed, by the names of the flags."""
+        mirrored = "off" if self.options.mirror else "on"
+        return {"-dialect": self.net.dialect.name, "-precision": current_precision(), "-no_flip": mirrored}
 
     def request_stop(self, reason: str) -> None:
         """Stop after the pass that is under way, with everything saved; may be called by a signal handler."""
