@@ -107,3 +107,5 @@ def test_a_video_comes_in_and_goes_out(demo: Command, scene: Scene, tmp_path: Pa
 def test_what_is_no_video_is_refused(demo: Command, tmp_path: Path) -> None:
     (tmp_path / "film.mp4").write_bytes(b"film")
     assert "cannot be read as a video" in demo("film.mp4").error
+    (tmp_path / "pictures.txt").write_text("images/1.jpg\n" * 600)
+    assert "this is a text, not a video" in demo("pictures.txt").error

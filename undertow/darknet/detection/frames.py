@@ -172,12 +172,15 @@ def _package(purpose: str) -> Any:
 
 
 def _opened(av: Any, path: str) -> Any:
+    remedy = "give a video, or a folder of pictures"
     try:
-        return av.open(path)
+        container = av.open(path)
     except (av.FFmpegError, OSError) as problem:
-        raise FormatError(
-            f"cannot be read as a video ({_said(problem)})", file=path, remedy="give a video, or a folder of pictures"
-        ) from problem
+        raise FormatError(f"cannot be read as a video ({_said(problem)})", file=path, remedy=remedy) from problem
+    if container.format.name == "tty":  # FFmpeg would show a list of pictures as a film of its letters
+        container.close()
+        raise FormatError("this is a text, not a video", file=path, remedy=remedy)
+    return container
 
 
 def _said(problem: Exception) -> str:
