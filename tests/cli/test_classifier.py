@@ -234,6 +234,17 @@ def test_validations_count_from_picture_to_picture(undertow: Command, pictures: 
         assert re.fullmatch(rf"{number}: top 1: [01]\.\d{{6}}, top 2: [01]\.\d{{6}}", line)
 
 
+@pytest.mark.parametrize("form", ["valid", "validfull", "predict", "label", "csv"])
+def test_a_detector_is_no_classifier(undertow: Command, pictures: Pictures, form: str) -> None:
+    head = "[yolo]\nmask=0\nanchors=8,8\nclasses=3\nnum=1\n"
+    pictures.cfg.write_text(
+        CFG.format(max_batches=2, random=0).replace("filters=3", "filters=8").split("[avgpool]")[0] + head
+    )
+    more = [pictures.paths[0]] if form == "predict" else []
+    answer = undertow("darknet", "classifier", form, pictures.data, pictures.cfg, "", *more)
+    assert "[yolo] finds boxes: its numbers are no probabilities of classes" in answer.error
+
+
 def test_nets_that_cannot_be_resized_say_so(undertow: Command, pictures: Pictures) -> None:
     pictures.cfg.write_text(pictures.cfg.read_text().replace("[avgpool]", "[connected]\noutput=3\nactivation=linear"))
     answer = undertow("darknet", "classifier", "validfull", pictures.data, pictures.cfg, pictures.weights())

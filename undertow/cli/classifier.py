@@ -209,10 +209,20 @@ def _loaded(words: Words) -> tuple[Any, Any, Any]:
     """The .data file, the net and its class hierarchy."""
     from undertow.darknet.detection.classify import class_tree
     from undertow.darknet.files.datafile import read_data
+    from undertow.darknet.layers.layers_heads import BoxHead
     from undertow.darknet.runs import load
+    from undertow.errors import FormatError
 
     source = read_data(words["DATA"], words["strict"])
-    net = load(words["CFG"], words["WEIGHTS"], dialect=dialect_of(words), strict=words["strict"])
+    net = load(words["CFG"], words["WEIGHTS"] or None, dialect=dialect_of(words), strict=words["strict"])
+    head = next((layer for layer in net.layers if isinstance(layer, BoxHead)), None)
+    if head is not None:
+        raise FormatError(
+            f"[{head.type}] finds boxes: its numbers are no probabilities of classes",
+            file=net.config.file,
+            layer=head.index,
+            remedy="give the cfg of a classifier, or use detector test, map or valid",
+        )
     return source, net, class_tree(net)
 
 

@@ -42,7 +42,7 @@ def demo(words: Words) -> int:
     out = words["out_filename"] or words["out"]
     with computing(words), ExitStack() as stack:
         source = read_data(words["DATA"], words["strict"])
-        net = load(words["CFG"], words["WEIGHTS"], dialect=dialect_of(words), strict=words["strict"])
+        net = load(words["CFG"], words["WEIGHTS"] or None, dialect=dialect_of(words), strict=words["strict"])
         net.names = class_names(source, detection_head(net))
         frames = open_frames(words["VIDEO"])
         take_tree_threshold(net, words)
