@@ -385,10 +385,11 @@ class Trainer:
         number = self.iteration
         if self.validator is not None and (number >= self._next_validation() or number == self.last_iteration):
             self._validate(self.validator)
-        if number % self.options.backup_every == 0 and number < self.last_iteration:
-            self.saver.attempt(self.output.backup, self.save_backup)
+        # Before the checkpoint: a training that is killed between the two comes by here again.
         if self._keeps_weights(number):
             self._save(self.output.numbered(number))
+        if number % self.options.backup_every == 0 and number < self.last_iteration:
+            self.saver.attempt(self.output.backup, self.save_backup)
 
     def _keeps_weights(self, number: int) -> bool:
         if self.options.save_every:
