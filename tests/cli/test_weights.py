@@ -52,3 +52,18 @@ def test_a_file_that_ends_before_the_cut_is_told(
     answer = undertow("darknet", "partial", scene.cfg, cut, tmp_path / "out", len(load(scene.cfg).layers))
     assert "ends after layer 0" in answer.error
     assert "cut at 1" in answer.error
+
+
+@pytest.mark.parametrize("name", ["partial", "average", "rescale", "oneoff2"])
+def test_no_tool_writes_over_what_it_reads(
+    undertow: Command, scene: Scene, weights: Path, tmp_path: Path, name: str
+) -> None:
+    before = weights.read_bytes()
+    other = tmp_path / "link.weights"
+    other.symlink_to(weights)
+    for target in (weights, other, scene.cfg):
+        words = (target, weights) if name == "average" else (weights, target)
+        answer = undertow("darknet", name, scene.cfg, *words, *([1] if name in ("partial", "oneoff2") else []))
+        assert answer.status == 2
+        assert "is one of the files that are read" in answer.error
+    assert weights.read_bytes() == before

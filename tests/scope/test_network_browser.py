@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,38 +15,6 @@ from undertow.inspect.text import number_text, share_text
 from undertow.scope.app import routes_for, write_page
 from undertow.scope.recording import Recording, Request, record
 from undertow.scope.server import Server
-
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install 'undertow[browser]'")
-CHROMIUM = Path("/usr/bin/chromium")
-pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason="needs Debian's chromium")
-FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-)  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=str(CHROMIUM), args=list(FLAGS))
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def page(browser: Any) -> Iterator[Any]:
-    """A page that may not complain, nor ask for anything from outside."""
-    page = browser.new_page(viewport={"width": 1280, "height": 800})
-    complaints: list[str] = []
-    asked: list[str] = []
-    page.on("console", lambda message: complaints.append(message.text))
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("request", lambda request: asked.append(request.url))
-    page.set_default_timeout(20_000)
-    yield page
-    page.close()
-    assert complaints == []
-    assert [url for url in asked if not url.startswith(("http://127.0.0.1:", "data:", "blob:", "file:"))] == []
 
 
 def recorded(folder: Path, name: str, text: str, **options: Any) -> Recording:

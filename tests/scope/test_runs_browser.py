@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,39 +20,6 @@ from undertow.scope.runs.page import write_page
 from undertow.scope.runs.records import FIELDS, Header, LayerNumbers
 from undertow.scope.runs.server import RunServer
 from undertow.scope.runs.writer import RunWriter
-
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install 'undertow[browser]'")
-CHROMIUM = Path("/usr/bin/chromium")
-pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason="needs Debian's chromium")
-FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-)  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=str(CHROMIUM), args=list(FLAGS))
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def page(browser: Any) -> Iterator[Any]:
-    """A page that may not complain, nor ask for anything from outside."""
-    page = browser.new_page(viewport={"width": 1280, "height": 800})
-    complaints: list[str] = []
-    asked: list[str] = []
-    page.on("console", lambda message: complaints.append(message.text))
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("request", lambda request: asked.append(request.url))
-    page.set_default_timeout(20_000)
-    yield page
-    page.close()
-    assert complaints == []
-    outside = [url for url in asked if not url.startswith(("http://127.0.0.1:", "data:", "blob:", "file:"))]
-    assert outside == []
 
 
 def write_run(
@@ -105,7 +71,9 @@ def opened(page: Any, url: str) -> None:
 
 def wait_for(page: Any, selector: str, text: str) -> None:
     """Until the element's text begins so."""
-    playwright.expect(page.locator(selector).first).to_have_text(re.compile(f"^{re.escape(text)}"), timeout=20_000)
+    from playwright.sync_api import expect
+
+    expect(page.locator(selector).first).to_have_text(re.compile(f"^{re.escape(text)}"), timeout=20_000)
 
 
 def recorded(folder: Path, kind: str) -> list[dict[str, Any]]:

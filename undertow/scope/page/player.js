@@ -97,6 +97,7 @@ export class Player {
     this.text.textContent = this.sentence();
     if (!this.chart) this.chart = this.makeChart();
     this.chart.plot.redraw(false);
+    if (this.store.values.step > 0) this.chart.plot.setLegend({ idx: this.store.values.step - 1 });
   }
 
   makeChart() {
