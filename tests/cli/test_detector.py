@@ -222,3 +222,18 @@ def test_names_that_the_terminal_lacks_are_shown_escaped(
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     assert r"name = \u72ac" in out
+
+
+@pytest.mark.parametrize("function", ["test", "map", "valid", "recall"])
+def test_empty_weights_are_random_ones_and_told(scene: Scene, undertow: Command, function: str) -> None:
+    image = [scene.folder / "images" / "0.png"] if function == "test" else []
+    answer = undertow("darknet", "detector", function, scene.data, scene.cfg, "", *image)
+    assert answer.status == 0, answer.err
+    assert answer.warnings == [
+        f"warning: no WEIGHTS: the parameters of {scene.cfg} are random, so what is computed means nothing"
+    ]
+
+
+def test_gpus_that_are_no_numbers(scene: Scene, undertow: Command) -> None:
+    answer = undertow("darknet", "detector", "train", scene.data, scene.cfg, "-gpus", "0,a")
+    assert "-gpus takes whole numbers with commas between them, not '0,a'" in answer.error

@@ -12,6 +12,8 @@ COMMAND = Command(
         Flag("thresh", "number", "confidence", "X", 0.5, least=0, most=1),
         Flag("save_every", "whole", "iterations", "N", least=1),
         Flag("out", "text", "name", "NAME"),
+        Flag("gpus", "list", "devices", "0,1"),
+        Flag("stage", "text", "stages", "NAMES", ""),
         Flag("precision", "text", "kernels", "NAME", "fast", choices=("fast", "precise")),
     ),
     "tries",
@@ -46,6 +48,23 @@ def test_a_value_may_begin_with_a_dash() -> None:
     assert parse("-0.5", "b")["DATA"] == "-0.5"
 
 
+def test_a_switch_may_have_a_value() -> None:
+    for value, expected in (("true", True), ("1", True), ("false", False), ("NO", False)):
+        words = parse("a", "b", f"--clear={value}")
+        assert words["clear"] is expected
+        assert bool(words.given) is expected
+
+
+def test_the_same_value_twice_is_no_contradiction() -> None:
+    words = parse("a", "b", "-save_every", "3", "--save_every=3", "-clear", "-clear")
+    assert (words["save_every"], words["clear"], len(words.given)) == (3, True, 2)
+
+
+def test_lists_and_texts_that_may_be_empty() -> None:
+    words = parse("a", "b", "-gpus", "0, 3", "--stage=")
+    assert (words["gpus"], words["stage"]) == ((0, 3), "")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -54,11 +73,20 @@ def test_a_value_may_begin_with_a_dash() -> None:
         (("a", "b", "-thresh"), r"-thresh needs a value"),
         (("a", "b", "-thresh", "much"), r"-thresh takes a number, not 'much'"),
         (("a", "b", "-thresh", "-1"), r"-thresh -1: at least 0"),
-        (("a", "b", "-thresh", "nan"), r"at least 0"),
+        (("a", "b", "-thresh", "nan"), r"-thresh takes a number, not .nan."),
         (("a", "b", "-thresh", "50"), r"-thresh 50: at most 1. To mend it: -thresh 0.5 is 50 %"),
         (("a", "b", "-save_every", "1.5"), r"-save_every takes a whole number"),
         (("a", "b", "-save_every", str(2**63)), r"-save_every 9223372036854775808: at most 9223372036854775807"),
         (("a", "b", "-precision", "presise"), r"there is fast, precise.*did you mean precise\?"),
+        (("a", "b", "-save_every", "1_000"), r"-save_every takes a whole number, not '1_000'"),
+        (("a", "b", "-thresh", "inf"), r"-thresh takes a number, not 'inf'"),
+        (("a", "b", "-save_every", "1", "-save_every", "2"), r"-save_every stands twice, as '1' and '2'.*give it once"),
+        (("a", "b", "-clear", "--clear=no"), r"-clear stands twice, as 'true' and 'no'"),
+        (("a", "b", "--clear=maybe"), r"-clear takes no value, or true or false, not 'maybe'.*-clear"),
+        (("a", "b", "-gpus", "0,a"), r"-gpus takes whole numbers with commas between them, not '0,a'.*-gpus 0,1"),
+        (("a", "b", "-gpus", "0,-1"), r"-gpus takes whole numbers"),
+        (("a", "b", "-gpus", ""), r"-gpus takes whole numbers"),
+        (("a", "b", "-out", ""), r"-out is given nothing.*-out NAME, or leave the flag out"),
         (("a",), r"try: CFG is missing.*undertow try DATA CFG \[WEIGHTS\] \[flags\]"),
         (("a", "b", "c", "d"), r"try: 'd' is one word too many"),
     ],

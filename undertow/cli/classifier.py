@@ -19,6 +19,7 @@ from undertow.cli.shared import (
     each_path,
     gpus_answer,
     introduce,
+    loaded,
     to_go_on,
 )
 from undertow.cli.words import Command, Flag, Words
@@ -210,11 +211,10 @@ def _loaded(words: Words) -> tuple[Any, Any, Any]:
     from undertow.darknet.detection.classify import class_tree
     from undertow.darknet.files.datafile import read_data
     from undertow.darknet.layers.layers_heads import BoxHead
-    from undertow.darknet.runs import load
     from undertow.errors import FormatError
 
     source = read_data(words["DATA"], words["strict"])
-    net = load(words["CFG"], words["WEIGHTS"] or None, dialect=dialect_of(words), strict=words["strict"])
+    net = loaded(words)
     head = next((layer for layer in net.layers if isinstance(layer, BoxHead)), None)
     if head is not None:
         raise FormatError(

@@ -22,6 +22,7 @@ from undertow.cli.shared import (
     each_path,
     gpus_answer,
     introduce,
+    loaded,
     take_tree_threshold,
     threshold,
     to_go_on,
@@ -86,11 +87,11 @@ def test(words: Words) -> int:
     """detector test DATA CFG WEIGHTS [IMAGE]; without IMAGE, paths are read from stdin."""
     from undertow.darknet.files.datafile import read_data
     from undertow.darknet.learning.trainer import detection_head
-    from undertow.darknet.runs import class_names, load
+    from undertow.darknet.runs import class_names
 
     with computing(words):
         source = read_data(words["DATA"], words["strict"])
-        net = load(words["CFG"], words["WEIGHTS"] or None, dialect=dialect_of(words), strict=words["strict"])
+        net = loaded(words)
         net.names = class_names(source, detection_head(net))
         take_tree_threshold(net, words)
         introduce(net)
@@ -128,11 +129,11 @@ def measure(words: Words) -> int:
     """detector map DATA CFG WEIGHTS"""
     from undertow.cli.progress import Counting
     from undertow.darknet.files.datafile import read_data
-    from undertow.darknet.runs import load, validation_set
+    from undertow.darknet.runs import validation_set
 
     with computing(words):
         source = read_data(words["DATA"], words["strict"])
-        net = load(words["CFG"], words["WEIGHTS"] or None, dialect=dialect_of(words), strict=words["strict"])
+        net = loaded(words)
         pictures = validation_set(source, net)
         take_tree_threshold(net, words)
         introduce(net)
@@ -165,11 +166,11 @@ def write_found(words: Words, kind: str | None, least: float, nms: float, first_
     from undertow.darknet.detection.results import write_results
     from undertow.darknet.files.datafile import read_data
     from undertow.darknet.learning.trainer import detection_head
-    from undertow.darknet.runs import class_names, load
+    from undertow.darknet.runs import class_names
 
     with computing(words):
         source = read_data(words["DATA"], words["strict"])
-        net = load(words["CFG"], words["WEIGHTS"], dialect=dialect_of(words), strict=words["strict"])
+        net = loaded(words)
         names = class_names(source, detection_head(net))
         images = source.read_images("valid")
         take_tree_threshold(net, words)
@@ -188,11 +189,11 @@ def recall(words: Words) -> int:
     """detector recall DATA CFG WEIGHTS"""
     from undertow.cli.progress import Counting
     from undertow.darknet.files.datafile import read_data
-    from undertow.darknet.runs import load, validation_set
+    from undertow.darknet.runs import validation_set
 
     with computing(words):
         source = read_data(words["DATA"], words["strict"])
-        net = load(words["CFG"], words["WEIGHTS"] or None, dialect=dialect_of(words), strict=words["strict"])
+        net = loaded(words)
         pictures = validation_set(source, net)
         take_tree_threshold(net, words)
         introduce(net)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from undertow.cli.messages import put, say
-from undertow.cli.shared import BACKUP_EVERY, COMMON, GPUS_IDLE, computing, dialect_of, introduce, to_go_on
+from undertow.cli.shared import BACKUP_EVERY, COMMON, GPUS_IDLE, computing, dialect_of, introduce, tell_random, to_go_on
 from undertow.cli.words import Command, Flag, UsageError, Words
 
 
@@ -105,6 +105,7 @@ def _writer(words: Words, temperature: float) -> Any:
         words["CFG"], words["WEIGHTS"] or None,
         temperature=temperature, dialect=dialect_of(words), strict=words["strict"],
     )  # fmt: skip
+    tell_random(words)
     introduce(net)
     say(base_name(words["CFG"]))
     return Writer(net)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from undertow.cli.messages import fail, say
+from undertow.cli.messages import fail, say, warn
 from undertow.cli.words import Flag, Words
 from undertow.core.modes import PRECISIONS, precision
 from undertow.darknet.dialect import DIALECTS, Dialect, dialect_named
@@ -22,7 +22,7 @@ NO_GPU = "there is no GPU here: one process computes on the CPU"
 STRICT = Flag("strict", "switch", "oddities in the files are errors, not warnings")
 # Devices and windows that are not there: accepted everywhere, and answered.
 DEVICES = (
-    Flag("i", "text", "which GPU; accepted, there is none", "N", answer=NO_GPU),
+    Flag("i", "whole", "which GPU; accepted, there is none", "N", answer=NO_GPU),
     Flag("nogpu", "switch", "accepted: it is always so", answer="it is always so here"),
     Flag("dont_show", "switch", "accepted: no windows are opened", answer="no windows are opened here"),
 )
@@ -34,12 +34,13 @@ COMMON = (
     STRICT,
     *DEVICES,
 )
+_NO_SERVER = "no server; results are printed and written"
 # Of AlexeyAB's program: windows and servers that show what is going on.
 SHOWING = (
     Flag("show_imgs", "switch", "accepted: no windows are opened", answer="no windows are opened here"),
-    Flag("mjpeg_port", "text", "accepted: the chart and the frames are files", "N", answer="no server; see the files"),
-    Flag("http_port", "text", "accepted: there is no server", "N", answer="no server; results are printed and written"),
-    Flag("json_port", "text", "accepted: there is no server", "N", answer="no server; results are printed and written"),
+    Flag("mjpeg_port", "whole", "accepted: the chart and the frames are files", "N", answer="no server; see the files"),
+    Flag("http_port", "whole", "accepted: there is no server", "N", answer=_NO_SERVER),
+    Flag("json_port", "whole", "accepted: there is no server", "N", answer=_NO_SERVER),
 )
 BACKUP_EVERY = Flag("backup_every", "whole", "write NAME.backup every N iterations (100)", "N", 100, least=1)
 HIER = Flag(
@@ -52,8 +53,8 @@ HIER = Flag(
     most=1,
 )
 # What trainings say to it is `gpus_answer`.
-GPUS = Flag("gpus", "text", "GPUs to train on; accepted, and answered with what they would have done", "0,1")
-GPUS_IDLE = Flag("gpus", "text", "accepted: there are none", "0,1", answer=NO_GPU)
+GPUS = Flag("gpus", "list", "GPUs to train on; accepted, and answered with what they would have done", "0,1")
+GPUS_IDLE = Flag("gpus", "list", "accepted: there are none", "0,1", answer=NO_GPU)
 
 
 def threshold(default: float, what: str) -> Flag:
@@ -81,6 +82,21 @@ def dialect_of(words: Words) -> Dialect | None:
     return dialect
 
 
+def loaded(words: Words) -> Any:
+    """The network of CFG with WEIGHTS, in the dialect that the flags ask for."""
+    from undertow.darknet.runs import load
+
+    net = load(words["CFG"], words["WEIGHTS"] or None, dialect=dialect_of(words), strict=words["strict"])
+    tell_random(words)
+    return net
+
+
+def tell_random(words: Words) -> None:
+    """A warning where WEIGHTS is empty or left out: as in the C program, the network is random then."""
+    if not words["WEIGHTS"]:
+        warn(f"no WEIGHTS: the parameters of {words['CFG']} are random, so what is computed means nothing")
+
+
 def take_tree_threshold(net: Any, words: Words) -> None:
     """Let the heads go down a class tree as -hier says."""
     from undertow.darknet.layers.layers_heads import Region
@@ -100,13 +116,13 @@ def introduce(net: Any) -> None:
     )
 
 
-def gpus_answer(given: str, images: int, rate: float) -> str:
+def gpus_answer(given: Sequence[int], images: int, rate: float) -> str:
     """What to say to -gpus in a training that takes so many images per iteration at this rate."""
-    count = given.count(",") + 1
+    count, listed = len(given), ",".join(map(str, given))
     if count == 1:
-        return f"-gpus {given}: {NO_GPU}, as the C program with one GPU"
+        return f"-gpus {listed}: {NO_GPU}, as the C program with one GPU"
     return (
-        f"-gpus {given}: {NO_GPU}, {images} images per iteration at rate {rate:g}; "
+        f"-gpus {listed}: {NO_GPU}, {images} images per iteration at rate {rate:g}; "
         f"the C program would take {images * count} at {rate * count:g} on {count} GPUs"
     )
 

@@ -17,8 +17,8 @@ from undertow.cli.shared import (
     HIER,
     SHOWING,
     computing,
-    dialect_of,
     introduce,
+    loaded,
     take_tree_threshold,
     threshold,
 )
@@ -34,7 +34,7 @@ def demo(words: Words) -> int:
     from undertow.darknet.detection.frames import open_frames
     from undertow.darknet.files.datafile import read_data
     from undertow.darknet.learning.trainer import detection_head
-    from undertow.darknet.runs import class_names, load
+    from undertow.darknet.runs import class_names
 
     if not words["VIDEO"]:
         raise UsageError("detector demo: VIDEO is missing, and there are no cameras here",
@@ -42,7 +42,7 @@ def demo(words: Words) -> int:
     out = words["out_filename"] or words["out"]
     with computing(words), ExitStack() as stack:
         source = read_data(words["DATA"], words["strict"])
-        net = load(words["CFG"], words["WEIGHTS"] or None, dialect=dialect_of(words), strict=words["strict"])
+        net = loaded(words)
         net.names = class_names(source, detection_head(net))
         frames = open_frames(words["VIDEO"])
         take_tree_threshold(net, words)
@@ -127,10 +127,10 @@ DEMO = Command(
         Flag("out_filename", "text", "write a video (demo.mp4, for a video): .mp4, .mkv, .mov, .avi", "FILE"),
         Flag("out", "text", "the same", "FILE"),
         Flag("letter_box", "switch", "fit pictures with grey bars, whatever the dialect says"),
-        Flag("c", "text", "which camera; accepted, there is none", "N", answer=_NO_CAMERA),
-        Flag("w", "text", "width of the camera's picture; accepted", "N", answer=_NO_CAMERA),
-        Flag("fps", "text", "pictures a second of the camera; accepted", "N", answer=_NO_CAMERA),
-        Flag("s", "text", "accepted, as in the C program, which does nothing with it", "N", answer="has no effect"),
+        Flag("c", "whole", "which camera; accepted, there is none", "N", answer=_NO_CAMERA),
+        Flag("w", "whole", "width of the camera's picture; accepted", "N", answer=_NO_CAMERA),
+        Flag("fps", "whole", "pictures a second of the camera; accepted", "N", answer=_NO_CAMERA),
+        Flag("s", "whole", "accepted, as in the C program, which does nothing with it", "N", answer="has no effect"),
         Flag("fullscreen", "switch", "accepted: no windows are opened", answer=_NO_WINDOW),
         Flag("ext_output", "switch", "accepted: boxes are drawn", answer="boxes are drawn, not printed"),
         GPUS_IDLE,

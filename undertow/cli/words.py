@@ -3,25 +3,68 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from undertow.errors import UndertowError
 
-Kind = Literal["switch", "whole", "number", "text"]
-_READERS: dict[Kind, Callable[[str], Any]] = {"whole": int, "number": float, "text": str}
+Kind = Literal["switch", "whole", "number", "text", "list"]
 _LARGEST = 2**63 - 1  # whole numbers are kept in 64 bits
-_WHAT = {"whole": "a whole number", "number": "a number", "text": "a word"}
+_WHAT: dict[Kind, str] = {
+    "switch": "no value, or true or false",
+    "whole": "a whole number",
+    "number": "a number",
+    "text": "a word",
+    "list": "whole numbers with commas between them",
+}
+_YES, _NO = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
 
 
 class UsageError(UndertowError):
     """A command line that cannot be understood."""
 
 
+def _switch(text: str) -> bool:
+    if text.lower() not in (*_YES, *_NO):
+        raise ValueError
+    return text.lower() in _YES
+
+
+def _whole(text: str) -> int:
+    if "_" in text:  # Python allows it within numbers; people who write it mean a name
+        raise ValueError
+    return int(text)
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if "_" in text or not math.isfinite(value):
+        raise ValueError
+    return value
+
+
+def _list(text: str) -> tuple[int, ...]:
+    values = tuple(_whole(part) for part in text.split(","))
+    if min(values) < 0:
+        raise ValueError
+    return values
+
+
+_READERS: dict[Kind, Callable[[str], Any]] = {
+    "switch": _switch,
+    "whole": _whole,
+    "number": _number,
+    "text": str,
+    "list": _list,
+}
+
+
 @dataclass(frozen=True)
 class Flag:
-    """One flag. value: what stands for its value in the help. default: when it is not given (switches: False).
+    """One flag. value: what stands for its value in the help. default: when it is not given (switches: False); a text
+    without one must not be empty. A list is read as a tuple of numbers.
 
     least, most: smallest and largest number allowed. choices: words allowed. answer: said when the flag is given, for
     flags that have no effect here.
@@ -46,7 +89,9 @@ class Flag:
         try:
             value = _READERS[self.kind](text)
         except ValueError:
-            raise UsageError(f"-{self.name} takes {_WHAT[self.kind]}, not '{text}'", remedy=self.usage) from None
+            raise UsageError(f"-{self.name} takes {_WHAT[self.kind]}, not '{text[:64]}'", remedy=self.usage) from None
+        if self.kind == "text" and not text and self.default is None:
+            raise UsageError(f"-{self.name} is given nothing ('')", remedy=f"{self.usage}, or leave the flag out")
         if self.least is not None and not value >= self.least:
             raise UsageError(f"-{self.name} {text}: at least {self.least:g}", remedy=self.usage)
         if self.kind == "whole" and abs(value) > _LARGEST:
@@ -97,7 +142,9 @@ class Command:
     def parse(self, arguments: Sequence[str]) -> Words:
         """Take a command line apart. Raises UsageError that names the word and what was probably meant."""
         flags: dict[str, Any] = {flag.name: _default(flag) for flag in self.flags}
-        plain, given = [], []
+        plain: list[str] = []
+        given: list[Flag] = []
+        texts: dict[str, str] = {}
         rest = list(arguments)
         while rest:
             word = rest.pop(0)
@@ -105,18 +152,23 @@ class Command:
                 plain.append(word)
                 continue
             flag, value = self._flag(word)
-            given.append(flag)
-            if flag.kind == "switch":
-                flags[flag.name] = True
-                continue
+            if value is None and flag.kind == "switch":
+                value = "true"
             if value is None:
                 if not rest:
                     raise UsageError(f"{word} needs a value", remedy=flag.usage)
                 value = rest.pop(0)
             flags[flag.name] = flag.read(value)
+            if flag.name not in texts:
+                given.append(flag)
+            if (before := texts.setdefault(flag.name, value)) != value:
+                raise UsageError(
+                    f"-{flag.name} stands twice, as '{before[:64]}' and '{value[:64]}'", remedy="give it once"
+                )
         names = [name for name in self.words if not name.endswith("...")]
         more = tuple(plain[len(names) :]) if len(names) < len(self.words) else ()
-        return Words(self._named(names, plain[: len(plain) - len(more)]), flags, tuple(given), more)
+        taken = tuple(flag for flag in given if flag.kind != "switch" or flags[flag.name])
+        return Words(self._named(names, plain[: len(plain) - len(more)]), flags, taken, more)
 
     def _flag(self, word: str) -> tuple[Flag, str | None]:
         name, equals, value = word.lstrip("-").partition("=")

@@ -58,7 +58,8 @@ class ValidationSet:
     def measure_recall(self, net: Network, *, iou_threshold: float = 0.5, tick: Tick | None = None) -> RecallResult:
         """How many of the true boxes some proposal covers, classes aside (validate_detector_recall)."""
         found, truths = self._find(net, RECALL_THRESHOLD, RECALL_NMS, do_nms_obj, tick)
-        return evaluate_recall([one.candidates for one in found], truths, RECALL_THRESHOLD, iou_threshold)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return evaluate_recall([one.candidates for one in found], truths, RECALL_THRESHOLD, iou_threshold)
 
     def _find(
         self, net: Network, threshold: float, nms: float, suppress: Suppress, tick: Tick | None
