@@ -123,7 +123,7 @@ def network_to_train(
     check(net)
     begun = None
     if weights is not None:
-        begun = load_beginning(weights, net, strict)
+        begun = load_beginning(weights, net, strict, alone=options.clear)
         for remark in begun.remarks:
             watcher.note(remark)
         layers = f"{len(begun.found.loaded_layers)} of {len(begun.found.wanted_layers)} layers"

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tests.darknet.training.scenes import Scene
-from tests.darknet.training.test_checkpoint import run, same
-from undertow.darknet import load
+from tests.darknet.training.test_checkpoint import Recorder, run, same
+from undertow.darknet import TrainOptions, load, training
 from undertow.darknet.learning.checkpoint import previous_path, state_path
 from undertow.errors import FormatError
 
@@ -114,11 +114,49 @@ def test_a_broken_checkpoint_without_another_says_so(stopped: Scene) -> None:
         run(stopped, stopped.backup)
 
 
-def test_weights_without_a_state_are_weights_alone_whatever_stands_beside(stopped: Scene) -> None:
+def test_a_deleted_state_falls_back_to_the_checkpoint_before(stopped: Scene) -> None:
     state_path(stopped.backup).unlink()
-    _, told = run(stopped, stopped.backup)
-    assert [iteration.number for iteration in told.iterations] == [5, 6]
-    assert any("as in the original" in note for note in told.notes)
+    resumed, told = run(stopped, stopped.backup)
+    notes = "\n".join(told.notes)
+    assert f"{stopped.backup}: its state, {state_path(stopped.backup)}, is not there any more" in notes
+    assert f"{previous_path(stopped.backup)}, saved before it, after iteration 4, is taken instead" in notes
+    whole, _ = run(stopped)
+    assert same(whole.net, resumed.net)
+
+
+def test_weights_without_any_state_are_weights_alone(stopped: Scene) -> None:
+    """So are those under another name, and those whose momentum is not wanted."""
+    state_path(stopped.backup).unlink()
+    copied = stopped.backup.with_name("mine.weights")
+    copied.write_bytes(stopped.backup.read_bytes())
+    cleared = training(stopped.data, stopped.cfg, stopped.backup, TrainOptions(clear=True), watcher=Recorder())
+    assert np.array_equal(cleared.net.layers[0].weights, load(stopped.cfg, copied).layers[0].weights)
+    state_path(previous_path(stopped.backup)).unlink()
+    for weights in (stopped.backup, copied):
+        _, told = run(stopped, weights)
+        assert not any("instead" in note for note in told.notes)
+        assert any("as in the original" in note for note in told.notes)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "message"),
+    [
+        ("filters=8", "filters=9", r"layer 1 has \w+ of 8(\D.*)?, with this cfg it has \w+ of 9"),
+        ("filters=6\nsize=3", "filters=6\nsize=5", "layer 0 has weights of 6 x 3 x 3 x 3, .* of 6 x 3 x 5 x 5"),
+        ("batch_normalize=1\nfilters=6", "filters=6", "layer 0 has scales of 6, with this cfg it has no scales"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("damage", [None, "state"])
+def test_another_cfg_is_not_called_damage(
+    stopped: Scene, before: str, now: str, message: str, damage: str | None
+) -> None:
+    if damage:
+        cut(state_path(stopped.backup))
+    stopped.cfg.write_text(stopped.cfg.read_text().replace(before, now))
+    with pytest.raises(FormatError, match=rf"made with another cfg than .*tiny\.cfg: its {message}") as caught:
+        run(stopped, stopped.backup)
+    assert "broken" not in str(caught.value)
+    assert "To mend it: give the cfg of that training" in str(caught.value)
 
 
 def test_the_checkpoint_before_can_be_given_itself(stopped: Scene) -> None:

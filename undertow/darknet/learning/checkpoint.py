@@ -171,6 +171,16 @@ def fits(path: str | os.PathLike[str], net: Network) -> bool:
     return any(True for _ in _fitting_states(path, net, []))
 
 
+def kept_shapes(path: str | os.PathLike[str]) -> Iterator[dict[str, tuple[int, ...]]]:
+    """Of each state near `path` that can be read: names and shapes of the accumulators, as `DarknetSGD.state` has."""
+    for file in state_files(path):
+        try:
+            state = _read_state(file)
+        except FormatError:
+            continue
+        yield {name: array.shape for name, array in _part(state, "updates/").items()}
+
+
 def _fitting_states(path: str | os.PathLike[str], net: Network, remarks: list[str]) -> Iterator[dict[str, Array]]:
     """The states near `path` that belong to the parameters of the net; about others, remarks."""
     digest = parameter_digest(net)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from undertow.darknet.files.weights import WeightsFile
-from undertow.darknet.learning.checkpoint import fits, previous_path, state_files
+from undertow.darknet.learning.checkpoint import fits, kept_shapes, previous_path, state_files, state_path
 from undertow.darknet.network import Network
 from undertow.errors import FormatError, UndertowWarning
 
@@ -54,15 +54,21 @@ class _Tried:
             return self.problem.reason
         if self.found is not None and self.found.report:
             return self.found.report[0]
+        if not state_files(self.path, own=True):
+            return f"its state, {state_path(self.path)}, is not there any more"
         return _NO_CHECKPOINT
 
 
-def load_beginning(weights: str | os.PathLike[str], net: Network, strict: bool = False) -> Beginning:
+def load_beginning(
+    weights: str | os.PathLike[str], net: Network, strict: bool = False, *, alone: bool = False
+) -> Beginning:
     """Load the weights that a training begins with into the net.
 
-    A whole file beside which no state stands is taken as it is. Of a checkpoint, the first of the given one and the
-    previous one that fits its state is taken. Where none does, but the file given is whole, it is taken alone.
-    Raises FormatError when no file can be loaded; it tells what else there is.
+    A whole file beside which no checkpoint stands is taken as it is. Of a checkpoint, the first of the given one and
+    the previous one that fits its state is taken. Where none does, or the previous one is of a later iteration than
+    whole weights that have lost their state, the file given is taken alone.
+    alone: nothing but weights is wanted (-clear), so that a whole file without its state is taken at once.
+    Raises FormatError when no file can be loaded; it tells what else there is, or that the cfg is another net's.
     """
     given = Path(weights)
     previous = previous_path(given)
@@ -73,8 +79,8 @@ def load_beginning(weights: str | os.PathLike[str], net: Network, strict: bool =
     for path in (given, previous):
         one = _try(path, net, strict)
         tried.append(one)
-        weights_alone = one.whole and path == given and not state_files(given, own=True)
-        if one.found is not None and (one.fits or weights_alone):
+        enough = one.whole and path == given and alone and not state_files(given, own=True)
+        if one.found is not None and (enough or (one.fits and not _is_later(one, tried[0]))):
             if path != given:
                 remarks.append(f"{given}: {tried[0].reason()}")
                 remarks.append(
@@ -86,6 +92,13 @@ def load_beginning(weights: str | os.PathLike[str], net: Network, strict: bool =
     return _without_state(given, tried, net, strict)
 
 
+def _is_later(one: _Tried, given: _Tried) -> bool:
+    """Whether it has seen more than whole weights without a state: then another training left it, not this one."""
+    if not given.whole or state_files(given.path, own=True) or one.found is None or given.found is None:
+        return False
+    return one.found.seen > given.found.seen
+
+
 def _without_state(given: Path, tried: list[_Tried], net: Network, strict: bool) -> Beginning:
     """Weights of a file that no state fits: the given one if it is whole, else the previous one."""
     for one in tried:
@@ -93,12 +106,40 @@ def _without_state(given: Path, tried: list[_Tried], net: Network, strict: bool)
             found = net.load_weights(one.path, strict=strict)
             remarks = [] if one.path == given else [f"{given}: {tried[0].reason()}", f"{one.path} is taken instead"]
             return Beginning(one.path, given, found, remarks)
+    _check_cfg(given, net)
     before = f"{tried[1].path}: {tried[1].reason()}" if tried[1].path.exists() else "there is none"
     raise FormatError(
         f"this checkpoint is broken: {tried[0].reason()}; and the one before it cannot be used: {before}",
         file=given,
         remedy=_what_else(given),
     )
+
+
+def _check_cfg(given: Path, net: Network) -> None:
+    """Raise FormatError when the states near a checkpoint tell that it was made with another cfg."""
+    here = {name: array.shape for name, array in net.optimizer.updates.items()}
+    for there in kept_shapes(given):
+        # Adam keeps more, which does not say what the layers are.
+        names = {name for name in there if name.startswith("layer") and not name.endswith(("/m", "/v"))} | here.keys()
+        differing = sorted((_layer_of(name), name) for name in names if there.get(name) != here.get(name))
+        if differing:
+            layer, name = differing[0]
+            array = name.partition("/")[2]
+            raise FormatError(
+                f"this checkpoint was made with another cfg than {net.config.file}: its layer {layer} has "
+                f"{_sized(array, there.get(name))}, with this cfg it has {_sized(array, here.get(name))}",
+                file=given,
+                remedy="give the cfg of that training; to begin another net with its first layers, cut them out with "
+                "undertow darknet partial",
+            )
+
+
+def _layer_of(name: str) -> int:
+    return int(name.removeprefix("layer").partition("/")[0])
+
+
+def _sized(name: str, shape: tuple[int, ...] | None) -> str:
+    return f"no {name}" if shape is None else f"{name} of {' x '.join(map(str, shape))}"
 
 
 def _try(path: Path, net: Network, strict: bool) -> _Tried:
