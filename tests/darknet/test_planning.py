@@ -225,6 +225,25 @@ def test_a_ruined_pass_names_the_array_and_leaves_the_updates() -> None:
             np.testing.assert_array_equal(array, before[layer.index][name])
 
 
+@pytest.mark.parametrize("planned", [True, False])
+@pytest.mark.parametrize("first", [True, False])
+def test_an_infinite_output_is_noticed_although_the_cost_is_finite(planned: bool, first: bool) -> None:
+    """A class of a yolo layer: its logistic is one, which is a finite error where the class is asked for."""
+    net = network(planned)
+    if not first:
+        net.train_datum(*batch(net, 0))
+    before = {layer.index: {n: a.copy() for n, a in layer.updates.items()} for layer in net.layers}
+    net.layers[5].biases[5] = net.layers[5].weights[5] = 3.4e38
+    expected = pytest.raises(NonFiniteError, match=r"layer 5: output \(convolutional\) holds")
+    with np.errstate(invalid="ignore"), expected as caught:
+        net.train_datum(*batch(net, 1))
+    assert np.isfinite(net.cost)
+    assert (caught.value.layer, caught.value.tensor) == (5, "output")
+    for layer in net.layers:
+        for name, array in layer.updates.items():
+            np.testing.assert_array_equal(array, before[layer.index][name])
+
+
 def test_reference_precision_gives_the_bits_of_the_unplanned_way() -> None:
     planned, plain = network(True), network(False)
     with ut.precision("reference"):

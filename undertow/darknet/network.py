@@ -23,7 +23,7 @@ from undertow.darknet.layers.draws import Draws
 from undertow.darknet.layers.layer import Array, BuildContext, Layer, Pass, as_rows, updates_name
 from undertow.darknet.layers.layers_loss import HeadLayer
 from undertow.darknet.layers.sections import build_layer
-from undertow.darknet.learning.nonfinite import check_cost, check_updates
+from undertow.darknet.learning.nonfinite import check_pass, check_updates
 from undertow.darknet.planning import NetworkPlans
 from undertow.errors import GraphError, ShapeError
 from undertow.optimizers import DarknetAdam, DarknetParameter, DarknetSGD, Policy
@@ -113,7 +113,7 @@ class Network:
                 self.optimizer.accumulate(clear=False)
             else:
                 self.forward(images, truth)
-                check_cost(self)
+                check_pass(self)
                 self.backward()
 
     def forward(self, images: Array | Variable, truth: Array | None = None) -> Variable:

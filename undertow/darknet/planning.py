@@ -9,8 +9,8 @@ import numpy as np
 from undertow.core.modes import no_grad, test_mode
 from undertow.core.variable import Variable
 from undertow.darknet.layers.layers_loss import HeadLayer, LossLayer
-from undertow.darknet.learning.nonfinite import check_cost
-from undertow.errors import GraphError
+from undertow.darknet.learning.nonfinite import check_losses, first_ruined
+from undertow.errors import GraphError, NonFiniteError
 
 if TYPE_CHECKING:
     from undertow.darknet.network import Network
@@ -21,10 +21,6 @@ Array = np.ndarray[Any, Any]
 
 # Their passes hand arrays on from one to the next in Python, which a plan does not see.
 RECURRENT = frozenset({"rnn", "crnn", "gru", "lstm", "conv_lstm", "history"})
-
-
-class _NotFinite(Exception):
-    """The cost of a replay is not a finite number."""
 
 
 class NetworkPlans:
@@ -77,22 +73,20 @@ class NetworkPlans:
         self._shown = False
         try:
             loss = self._train(images, truth)
-        except _NotFinite:
-            loss = None
-        if self._train.last is not None:
-            if not self._shown:
-                self._show_losses(self._train.last)
-            net.loss, net.input, net.truth = loss, images, truth
-        if not np.isfinite(net.cost):
+            if self._train.last is not None:
+                if not self._shown:
+                    self._show_losses(self._train.last)
+                net.loss, net.input, net.truth = loss, images, truth
+            check_losses(net)
+        except NonFiniteError as problem:
             net.forward(images, truth)  # with all values at hand, the first bad one can be named
-        check_cost(net)
+            raise first_ruined(net) or problem from None
 
     def _check_losses(self) -> None:
         """Called between forward and backward of a replay."""
         if self._train.last is not None:
             self._show_losses(self._train.last)
-        if not np.isfinite(self.net.cost):
-            raise _NotFinite
+            check_losses(self.net)
 
     def predict(self, images: Array) -> None:
         """Forward at inference: leaves the outputs of the network and of its heads in their layers.

@@ -33,6 +33,12 @@ class LossLayer(Layer):
         """What Darknet prints: 0 for a pass without truth."""
         return 0.0 if self._function is None else self._printed_cost()
 
+    @property
+    def loss_input(self) -> Array | None:
+        """What the last pass's loss was computed from; None when there was no such pass."""
+        function = self._function
+        return function.inputs[0].data if function is not None and function.inputs else None
+
     def _printed_cost(self) -> float:
         raise NotImplementedError(f"[{self.type}] does not say what its cost is")
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from undertow.darknet.layers.layers_loss import LossLayer
 from undertow.errors import NonFiniteError
 from undertow.files import atomic_write
 
@@ -28,20 +29,44 @@ def is_finite(array: Array) -> bool:
         return bool(np.isfinite(flat.sum())) or bool(np.isfinite(flat).all())
 
 
-def check_cost(net: Network) -> None:
-    """Raise NonFiniteError when the cost of the forward pass is not finite, naming the first array that is not.
+def check_losses(net: Network) -> None:
+    """Raise NonFiniteError when the loss layers show that the last forward pass is not finite; cheap.
+
+    The cost alone does not show it: a logistic turns infinite inputs into ones, and values that no object asks for do
+    not count. So what the loss layers are given is looked at too, into which all other layers have gone.
+    """
+    for layer in net.layers:
+        given = layer.loss_input if isinstance(layer, LossLayer) else None
+        if given is not None and not is_finite(given):
+            raise _ruined(layer, "input", given)
+    values = {"cost": net.cost} if net.loss is None else {"cost": net.cost, "loss": float(net.loss.data)}
+    for name, value in values.items():
+        if not np.isfinite(value):
+            problem = NonFiniteError(f"the {name} is {value}, although all outputs are finite", remedy=_REMEDY)
+            problem.tensor = name
+            raise problem
+
+
+def check_pass(net: Network) -> None:
+    """Raise NonFiniteError when the forward pass is not finite, naming the first array that is not.
 
     Called before anything is changed by a backward pass.
     """
-    if np.isfinite(net.cost):
-        return
+    try:
+        check_losses(net)
+    except NonFiniteError as problem:
+        raise first_ruined(net) or problem from None
+
+
+def first_ruined(net: Network) -> NonFiniteError | None:
+    """The first array of the last forward pass that is not finite, in the order of computing; None without any."""
     if net.input is not None and not is_finite(net.input):
-        raise NonFiniteError(f"the pictures hold {_describe(net.input)}", remedy=_REMEDY)
+        return NonFiniteError(f"the pictures hold {_describe(net.input)}", remedy=_REMEDY)
     for layer in net.layers:
         for name, array in _forward_arrays(layer):
             if not is_finite(array):
-                raise _ruined(layer, name, array)
-    raise NonFiniteError(f"the cost is {net.cost}, although all outputs are finite", remedy=_REMEDY)
+                return _ruined(layer, name, array)
+    return None
 
 
 def check_updates(net: Network) -> None:
