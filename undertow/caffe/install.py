@@ -6,6 +6,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -16,7 +17,11 @@ _NAME, _PACKAGE = "caffe", "undertow.caffe"
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds `caffe` and everything inside it as the modules of this package: the same objects under two names."""
+    """Finds `caffe` and everything inside it as the modules of this package: the same objects under two names.
+
+    A module that is not here is taken from a folder `caffe` on Python's path, which a checkout of Caffe or of a fork
+    has: SSD's scripts say `from caffe.model_libs import *`, and people keep modules of their own there.
+    """
 
     def __init__(self) -> None:
         self._specs: dict[str, importlib.machinery.ModuleSpec | None] = {}
@@ -29,9 +34,10 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         try:
             found = importlib.util.find_spec(_ours(fullname))
         except ModuleNotFoundError:
-            return None
+            found = None
         if found is None:
-            return None
+            inside = fullname.removeprefix(f"{_NAME}.")
+            return importlib.machinery.PathFinder.find_spec(fullname, path if "." in inside else _checkouts())
         package = found.submodule_search_locations is not None
         return importlib.machinery.ModuleSpec(fullname, self, is_package=package)
 
@@ -45,6 +51,10 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         name = module.__spec__.name if module.__spec__ is not None else ""
         if name in self._specs:
             module.__spec__ = self._specs.pop(name)
+
+
+def _checkouts() -> list[str]:
+    return [folder for entry in sys.path if os.path.isdir(folder := os.path.join(entry, _NAME))]
 
 
 def _ours(name: str) -> str:

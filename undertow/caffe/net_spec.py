@@ -26,7 +26,7 @@ from undertow.caffe.proto.message import Message, new_message
 from undertow.caffe.proto.protobuf import to_protobuf
 from undertow.caffe.proto.schema import get_schema
 from undertow.caffe.table import LAYER_TYPES
-from undertow.errors import MissingPackage
+from undertow.errors import FormatError, MissingPackage
 
 Names = dict[Any, str]
 
@@ -147,7 +147,10 @@ class Function:
         layer.top = bottoms if self.in_place else [self._get_top_name(top, names, autonames) for top in self.tops]
         layer.name = self._get_name(names, autonames)
         for key, value in self.params.items():
-            _assign(self._owner(layer, key), key, value)
+            try:
+                _assign(self._owner(layer, key), key, value)
+            except FormatError as error:
+                raise FormatError(error.reason, layer=layer.name, remedy=error.remedy) from error
         layers[self] = layer
 
     def _owner(self, layer: Message, key: str) -> Message:
@@ -191,9 +194,16 @@ class NetSpec:
     def __contains__(self, name: str) -> bool:
         return name in self.tops
 
-    def keys(self) -> Any:
-        """The names, in the order in which they were given (from the SSD fork)."""
-        return self.tops.keys()
+    def __delitem__(self, key: str) -> None:
+        del self.tops[key]
+
+    def keys(self) -> list[str]:
+        """The names, in the order in which they were given (from the SSD fork): `net[net.keys()[-1]]` is the last."""
+        return list(self.tops)
+
+    def vals(self) -> list[Any]:
+        """What the names stand for, in the same order (from the SSD fork)."""
+        return list(self.tops.values())
 
     def update(self, name: str, params: Mapping[str, Any]) -> None:
         """Set more fields of the layer behind a name (from the SSD fork)."""

@@ -66,6 +66,28 @@ def test_nets_and_solvers_in_the_modules_that_scripts_take_them_from(installed: 
     assert caffe._caffe.Blob is caffe.Blob
 
 
+def test_modules_of_a_checkout_are_found_beside_this_package(
+    installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "python" / "caffe"
+    (folder / "more").mkdir(parents=True)
+    (folder / "__init__.py").write_text("raise RuntimeError('the compiled package is not imported')\n")
+    (folder / "io.py").write_text("raise RuntimeError('this package has it')\n")
+    (folder / "model_libs_of_a_fork.py").write_text(
+        "import caffe\nfrom caffe import layers as L\nfrom .proto import caffe_pb2\nVALUE = caffe.TEST\n"
+    )
+    (folder / "more" / "inner.py").write_text("VALUE = 5\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "python"))
+    module = importlib.import_module("caffe.model_libs_of_a_fork")
+    assert module.VALUE == 1
+    assert module.L is caffe.layers
+    assert module.caffe_pb2 is caffe.proto.caffe_pb2
+    assert importlib.import_module("caffe.io") is caffe.io
+    assert importlib.import_module("caffe.more.inner").VALUE == 5
+    with pytest.raises(ImportError):
+        importlib.import_module("caffe.more.nothing")
+
+
 def test_another_caffe_is_not_replaced() -> None:
     sys.modules["caffe"] = ModuleType("caffe")
     try:

@@ -23,6 +23,7 @@ from undertow.caffe.coord_map import (
 )
 from undertow.caffe.net_spec import assign_proto, param_name_dict
 from undertow.caffe.proto import Message, new_message, parse_text
+from undertow.errors import FormatError
 
 
 def small(batch: int = 2) -> Any:
@@ -76,7 +77,10 @@ def test_what_the_ssd_fork_adds() -> None:
     n = small()
     assert "conv" in n
     assert "none" not in n
-    assert list(n.keys()) == ["data", "label", "conv", "pool", "relu", "ip/1", "loss"]
+    assert n.keys() == ["data", "label", "conv", "pool", "relu", "ip/1", "loss"]
+    assert n[n.keys()[-1]] is n.vals()[-1] is n.loss
+    del n["loss"]
+    assert "loss" not in n
     n.update("conv", {"dilation": 2})
     layers = parse_text(str(n.to_proto()), "NetParameter").layer
     assert list(layers[1].convolution_param.dilation) == [2]
@@ -88,6 +92,10 @@ def test_wrong_uses_are_told() -> None:
         L.Silence(two, ntop=0)
     with pytest.raises(AttributeError, match="LayerParameter has no field kernal_size"):
         L.Convolution(two[0], kernal_size=3).to_proto()
+    n = caffe.NetSpec()
+    n.down = L.Pooling(two[0], pad=6 / 2)
+    with pytest.raises(FormatError, match=r"layer down: PoolingParameter.pad: 3.0 .* uint32. To mend it: write 3, or //"):
+        n.to_proto()
     with pytest.raises(AttributeError, match="PoolingParameter has no value MIN; it has MAX, AVE"):
         _ = P.Pooling.MIN
     assert param_name_dict()["InnerProduct"] == "inner_product"
