@@ -18,7 +18,7 @@ from undertow.caffe.data.feed import read_lines
 from undertow.caffe.data.pictures import encode_picture, read_file, read_picture, resize_picture
 from undertow.caffe.proto.api import read_prototxt
 from undertow.caffe.proto.message import Message, new_message
-from undertow.caffe.tools import Converted, Tick, no_tick
+from undertow.caffe.tools import Converted, Tick, check_same_size, no_tick
 from undertow.errors import FormatError, UndertowWarning
 
 PathLike = str | os.PathLike[str]
@@ -38,8 +38,9 @@ class AnnosetOptions:
     """The flags of convert_annoset, under their names there.
 
     label_type: "xml" (Pascal VOC), "json" (COCO, one file per picture), "txt" (lines `class xmin ymin xmax ymax`, in
-    pixels). label_map_file: a LabelMap prototxt, needed but for txt. min_dim, max_dim: the shorter side is brought to
-    min_dim, unless the longer one would pass max_dim.
+    pixels). label_map_file: a LabelMap prototxt, needed but for txt. check_size: refuse pictures that differ in size,
+    unless they are stored as files. min_dim, max_dim: the shorter side is brought to min_dim, unless the longer one
+    would pass max_dim.
     """
 
     gray: bool = False
@@ -48,6 +49,7 @@ class AnnosetOptions:
     label_type: str = "xml"
     label_map_file: str = ""
     check_label: bool = False
+    check_size: bool = False
     min_dim: int = 0
     max_dim: int = 0
     resize_width: int = 0
@@ -77,7 +79,7 @@ def convert_annoset(
         pairs.append(words)
     if o.shuffle:
         pairs = [pairs[i] for i in np.random.default_rng(o.seed).permutation(len(pairs))]
-    stored = 0
+    stored = size = 0
     with new_database(database, o.backend) as put:
         for number, (name, annotation) in enumerate(pairs):
             try:
@@ -85,6 +87,9 @@ def convert_annoset(
             except PictureError as error:
                 warnings.warn(UndertowWarning(f"left out: {error}"), stacklevel=2)
                 continue
+            if o.check_size and not record.datum.encoded:
+                size = size or len(record.datum.data)
+                check_same_size(name, len(record.datum.data), size, list_file)
             put(f"{number:08d}_{name}".encode("utf-8", "surrogateescape"), record.to_bytes())
             stored += 1
             tick(number + 1, len(pairs))

@@ -87,17 +87,22 @@ def convert_imageset(
                 continue
             if o.check_size and not datum.encoded:
                 size = size or len(datum.data)
-                if len(datum.data) != size:
-                    raise ShapeError(
-                        f"{line.path}: {len(datum.data)} values, the first picture has {size}", file=list_file,
-                        line=line.number, remedy="give resize_height and resize_width",
-                    )  # fmt: skip
+                check_same_size(line.path, len(datum.data), size, list_file, line.number)
             put(_key(number, line), datum.to_bytes())
             stored += 1
             tick(number + 1, len(lines))
         if not stored:
             raise FormatError("none of the pictures could be read", file=list_file, remedy="check the root folder")
     return Converted(stored, skipped)
+
+
+def check_same_size(path: str, values: int, first: int, list_file: PathLike, line: int | None = None) -> None:
+    """Raise ShapeError where a picture has another number of values than the first of its list."""
+    if values != first:
+        raise ShapeError(
+            f"{path}: {values} values, the first picture has {first}", file=list_file, line=line,
+            remedy="give resize_height and resize_width",
+        )  # fmt: skip
 
 
 def _key(number: int, line: Line) -> bytes:

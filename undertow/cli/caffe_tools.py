@@ -199,6 +199,7 @@ TOOLS = (
                  "xml", choices=("xml", "json", "txt")),
             Flag("label_map_file", "text", "the LabelMap prototxt: names and numbers of the classes", "FILE", ""),
             Flag("check_label", "switch", "refuse a label map that names a class twice"),
+            Flag("check_size", "switch", "refuse pictures that differ in size"),
             Flag("gray", "switch", "read pictures as grey ones"),
             Flag("shuffle", "switch", "another order of the pictures"),
             Flag("seed", "whole", "of the shuffled order (0)", "N", 0, least=0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -232,6 +233,11 @@ def test_what_is_wrong_with_annotations(tmp_path: Path) -> None:
         with pytest.raises(UndertowError, match=reason):
             convert_annoset(f"{tmp_path}/", listed, tmp_path / "db", options)
         assert not (tmp_path / "db").exists()
+    (tmp_path / "a.xml").write_text(VOC)
+    Image.fromarray(np.zeros((20, 40, 3), np.uint8)).save(tmp_path / "b.png")
+    with pytest.raises(UndertowError, match=r"list.txt: b.png: 2400 values, the first picture has 3600. To mend it"):
+        convert_annoset(f"{tmp_path}/", listed, tmp_path / "db", replace(options, check_size=True))
+    assert not (tmp_path / "db").exists()
     with pytest.raises(UndertowError, match="label map is not given"):
         convert_annoset(f"{tmp_path}/", listed, tmp_path / "db")
 

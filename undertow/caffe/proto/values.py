@@ -84,8 +84,8 @@ def _enum_name(field: Field, value: object) -> str:
 
 
 def _misfit(field: Field, value: object) -> FormatError:
-    whole = field.kind in RANGES and isinstance(value, float | np.floating) and float(value).is_integer()
+    whole = field.kind in RANGES and isinstance(value, float) and value.is_integer()
     return FormatError(
         f"{field.owner.name}.{field.name}: {value!r:.80} is not a value of type {field.kind}",
-        remedy=f"write {int(value)}, or // for a division: in Python 3 / makes a float" if whole else None,
+        remedy=f"write {value:.0f}, or // for a division: in Python 3 / makes a float" if whole else None,
     )
