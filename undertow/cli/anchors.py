@@ -18,11 +18,12 @@ def calc_anchors(words: Words) -> int:
     from undertow.darknet.files.datafile import read_data
     from undertow.darknet.files.labels import LabelReader
     from undertow.darknet.learning.dataset import read_all_labels
+    from undertow.darknet.runs import listed
 
     count, width, height = words["num_of_clusters"], words["width"], words["height"]
     print(f"\n num_of_clusters = {count}, width = {width}, height = {height} ")
     source = read_data(words["DATA"], words["strict"])
-    images = source.read_images("train")
+    images = listed(source, "train")
     classes = source.options.classes or len(source.read_names())
     print(f" read labels from {len(images)} images ")
     boxes = np.concatenate(read_all_labels(images.paths, LabelReader(classes, strict=words["strict"])))

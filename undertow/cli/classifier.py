@@ -108,8 +108,9 @@ def _validation(form: str) -> Callable[[Words], int]:
 
     def run(words: Words) -> int:
         from undertow.cli.progress import Counting
-        from undertow.darknet.classifier_runs import listed, path_labels
+        from undertow.darknet.classifier_runs import path_labels
         from undertow.darknet.detection.classify import FORMS, guesses, with_leaves
+        from undertow.darknet.runs import listed
 
         with computing(words):
             source, net, tree = _loaded(words)
@@ -172,10 +173,10 @@ def _over_test(show: Callable[[Any, list[str]], str], views: str, only_leaves: b
     """The function of classifier test, label, csv or fout: a line for each picture of test=, or of the list given."""
 
     def run(words: Words) -> int:
-        from undertow.darknet.classifier_runs import listed
         from undertow.darknet.detection import classify
         from undertow.darknet.files.imagelist import read_image_list
         from undertow.darknet.files.names import read_names
+        from undertow.darknet.runs import listed
 
         with computing(words):
             source, net, tree = _loaded(words)

@@ -166,13 +166,13 @@ def write_found(words: Words, kind: str | None, least: float, nms: float, first_
     from undertow.darknet.detection.results import write_results
     from undertow.darknet.files.datafile import read_data
     from undertow.darknet.learning.trainer import detection_head
-    from undertow.darknet.runs import class_names
+    from undertow.darknet.runs import class_names, listed
 
     with computing(words):
         source = read_data(words["DATA"], words["strict"])
         net = loaded(words)
         names = class_names(source, detection_head(net))
-        images = source.read_images("valid")
+        images = listed(source, "valid")
         take_tree_threshold(net, words)
         introduce(net)
         with Counting("pictures") as tick:

@@ -83,10 +83,12 @@ def dialect_of(words: Words) -> Dialect | None:
 
 
 def loaded(words: Words) -> Any:
-    """The network of CFG with WEIGHTS, in the dialect that the flags ask for."""
+    """The network of CFG with WEIGHTS, in the dialect that the flags ask for; an error if it takes no pictures."""
+    from undertow.darknet.detection.pictures import check_takes_pictures
     from undertow.darknet.runs import load
 
     net = load(words["CFG"], words["WEIGHTS"] or None, dialect=dialect_of(words), strict=words["strict"])
+    check_takes_pictures(net)
     tell_random(words)
     return net
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from pathlib import Path
 
 from undertow.darknet.detection.classify import Accuracy, class_tree, measure
@@ -22,8 +21,7 @@ from undertow.darknet.learning.classifier import (
 )
 from undertow.darknet.learning.trainer import TrainingWatcher, TrainOptions, Validator
 from undertow.darknet.network import Network
-from undertow.darknet.runs import base_name, network_to_train
-from undertow.errors import UndertowWarning
+from undertow.darknet.runs import base_name, listed, network_to_train
 
 PathLike = str | os.PathLike[str]
 
@@ -66,14 +64,6 @@ def path_labels(source: DataFile, classes: int, images: ImageList) -> PathLabels
     """The labels of a .data file, for the pictures of a list."""
     names = read_names(source.path("labels"), classes, source.strict)[:classes]
     return PathLabels(names, os.path.dirname(images.file))
-
-
-def listed(source: DataFile, name: str) -> ImageList:
-    """The pictures of valid= or test=, with a warning for each that is not there."""
-    images = source.read_images(name)
-    for issue in images.issues:
-        warnings.warn(UndertowWarning(str(issue)), stacklevel=2)
-    return images
 
 
 def _pictures(source: DataFile, net: Network, classes: int, options: TrainOptions, strict: bool) -> ClassifierSet:

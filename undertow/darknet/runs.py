@@ -14,7 +14,7 @@ from undertow.darknet.dialect import Dialect, dialect_named
 from undertow.darknet.files.cfg import read_cfg
 from undertow.darknet.files.choice import check_trainable, choose_dialect
 from undertow.darknet.files.datafile import DataFile, read_data
-from undertow.darknet.files.imagelist import read_image_list
+from undertow.darknet.files.imagelist import ImageList, read_image_list
 from undertow.darknet.files.labels import LabelReader
 from undertow.darknet.files.names import read_names
 from undertow.darknet.files.shapes import check_memory
@@ -172,10 +172,16 @@ def validation_set(source: DataFile, net: Network) -> ValidationSet:
     """The pictures of valid= with their boxes, for this network."""
     head = detection_head(net)
     names = class_names(source, head)
-    images = source.read_images("valid")
+    images = listed(source, "valid")
+    return ValidationSet(images.paths, names, LabelReader(_label_classes(head), strict=source.strict))
+
+
+def listed(source: DataFile, name: str) -> ImageList:
+    """The pictures of train=, valid= or test=, with a warning for each that is not there."""
+    images = source.read_images(name)
     for issue in images.issues:
         warnings.warn(UndertowWarning(str(issue)), stacklevel=2)
-    return ValidationSet(images.paths, names, LabelReader(_label_classes(head), strict=source.strict))
+    return images
 
 
 def class_names(source: DataFile, head: BoxHead, required: bool = True) -> list[str]:

@@ -68,7 +68,7 @@ def load_pixels(
     Raises FormatError, with the path, for files that are missing, cut short, damaged, too large or no picture.
     """
     if channels not in (0, 1, 3):
-        raise ShapeError(f"a picture can be read with 1 or 3 channels or 0 (as stored), not {channels}")
+        raise ShapeError(f"a picture can be read with 1 or 3 channels or 0 (as stored), not {channels}", file=path)
     if orientation not in ("raw", "exif"):
         raise ValueError(f"orientation is 'raw' or 'exif', not {orientation!r}")
     with _opened(path) as image:

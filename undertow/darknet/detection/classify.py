@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from undertow.darknet.detection.pictures import LeftOut, read_or_reason
 from undertow.darknet.files.class_labels import PathLabels
 from undertow.darknet.files.textfiles import lines_of, read_text
 from undertow.darknet.files.tree import ClassTree
 from undertow.darknet.layers.layers_loss import Softmax
 from undertow.darknet.learning.prefetch import Prefetcher
 from undertow.darknet.network import Network
-from undertow.data.images import load_image
 from undertow.data.resize import (
     Picture,
     center_crop_image,
@@ -27,7 +26,7 @@ from undertow.data.resize import (
     resize_max,
     resize_min,
 )
-from undertow.errors import FormatError, UndertowWarning
+from undertow.errors import FormatError
 
 Array = np.ndarray[Any, Any]
 Views = Callable[[Picture, Network], list[Picture]]
@@ -159,20 +158,16 @@ def guesses(
     """What a net says about each picture that can be read, in order of the list.
 
     labels: tell the true classes. views: how pictures are brought to the net's size; see `FORMS`. tick(done, all):
-    called after each. Pictures that cannot be read are left out, with an UndertowWarning at the end; FormatError when
-    none can.
+    called after each. About pictures that cannot be read see `LeftOut`.
     """
-    size, unreadable = (net.w, net.h), []
+    size, left_out = (net.w, net.h), LeftOut(len(paths))
     workers = min(4, max(1, os.cpu_count() or 1))
 
-    def load(number: int) -> list[Picture] | None:
-        try:
-            return views(load_image(paths[number], net.c), net)
-        except FormatError:
-            return None
+    def load(number: int) -> list[Picture] | FormatError:
+        return read_or_reason(paths[number], net, lambda picture: views(picture, net))
 
     # Where the net is resized, the views must be made while it has its own size.
-    pictures: Iterator[list[Picture] | None]
+    pictures: Iterator[list[Picture] | FormatError]
     resizing = views in RESIZING
     planned, net.planned = net.planned, net.planned and not resizing
     ahead = Prefetcher(load, workers=workers, ahead=2 * workers, count=0 if resizing else len(paths))
@@ -180,8 +175,8 @@ def guesses(
         with ahead:
             pictures = map(load, range(len(paths))) if resizing else ahead
             for number, made in enumerate(pictures):
-                if made is None:
-                    unreadable.append(paths[number])
+                if isinstance(made, FormatError):
+                    left_out.add(made)
                 else:
                     values = _summed(net, made, tree, only_leaves, size)
                     label = -1 if labels is None else labels.first_in(paths[number])
@@ -190,12 +185,7 @@ def guesses(
                     tick(number + 1, len(paths))
     finally:
         net.planned = planned
-    if unreadable and len(unreadable) == len(paths):
-        reason = f"none of the {len(paths)} pictures can be read"
-        raise FormatError(reason, file=unreadable[0], remedy="check the list and its files")
-    if unreadable:
-        message = f"{len(unreadable)} pictures cannot be read and do not count, the first is {unreadable[0]}"
-        warnings.warn(UndertowWarning(message), stacklevel=2)
+    left_out.finish()
 
 
 def _summed(

@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,8 +16,9 @@ from undertow.darknet.learning.prefetch import Prefetcher
 from undertow.darknet.network import Network
 from undertow.data.images import load_image
 from undertow.data.resize import Picture
-from undertow.errors import FormatError, UndertowWarning
+from undertow.errors import FormatError, UndertowWarning, describe
 
+T = TypeVar("T")
 Suppress = Callable[[Candidates, float], Candidates]
 Tick = Callable[[int, int], None]
 
@@ -43,23 +45,21 @@ def find_in_pictures(
 ) -> Iterator[Found]:
     """Candidates above the threshold in each picture that can be read, in order of the list.
 
-    tick(done, all): called after each picture. Pictures that cannot be read are left out, with an UndertowWarning at
-    the end; FormatError when none can.
+    tick(done, all): called after each picture. About pictures that cannot be read see `LeftOut`.
     """
-    unreadable = []
+    left_out = LeftOut(len(paths))
     workers = min(4, max(1, os.cpu_count() or 1))
 
-    def load(number: int) -> tuple[Picture, tuple[int, int]] | None:
-        try:
-            picture = load_image(paths[number], net.c)
-        except FormatError:
-            return None
-        return fit_picture(net, picture), (picture.shape[2], picture.shape[1])
+    def load(number: int) -> tuple[Picture, tuple[int, int]] | FormatError:
+        def fitted(picture: Picture) -> tuple[Picture, tuple[int, int]]:
+            return fit_picture(net, picture), (picture.shape[2], picture.shape[1])
+
+        return read_or_reason(paths[number], net, fitted)
 
     with Prefetcher(load, workers=workers, ahead=2 * workers, count=len(paths)) as pictures:
         for number, fitted in enumerate(pictures):
-            if fitted is None:
-                unreadable.append(paths[number])
+            if isinstance(fitted, FormatError):
+                left_out.add(fitted)
             else:
                 image, size = fitted
                 net.predict(image[None])
@@ -68,14 +68,63 @@ def find_in_pictures(
                 yield Found(number, paths[number], size, candidates)
             if tick is not None:
                 tick(number + 1, len(paths))
-    _tell(unreadable, len(paths))
+    left_out.finish()
 
 
-def _tell(unreadable: list[str], count: int) -> None:
-    if unreadable and len(unreadable) == count:
+def read_or_reason(path: str, net: Network, prepare: Callable[[Picture], T]) -> T | FormatError:
+    """A picture of a list, made ready for the net; or why it cannot be read, for `LeftOut`.
+
+    Raises FormatError for a net that takes no pictures, and where a picture was read but cannot be made ready.
+    """
+    check_takes_pictures(net)
+    try:
+        picture = load_image(path, net.c)
+    except FormatError as problem:
+        return problem
+    try:
+        return prepare(picture)
+    except Exception as error:
         raise FormatError(
-            f"none of the {count} pictures can be read", file=unreadable[0], remedy="check the list and its files"
-        )
-    if unreadable:
-        message = f"{len(unreadable)} pictures cannot be read and do not count, the first is {unreadable[0]}"
-        warnings.warn(UndertowWarning(message), stacklevel=3)
+            f"the picture of {picture.shape[2]} x {picture.shape[1]} cannot be made ready: {error}",
+            file=path,
+            remedy="take it off the list, or shrink it",
+        ) from error
+
+
+def check_takes_pictures(net: Network) -> None:
+    """Raise FormatError for a net that cannot be given pictures."""
+    if net.c not in (1, 3):
+        takes = f"{net.c} channels" if net.c else "no pictures"
+        remedy = "set width=, height= and channels=3 (or 1) in the cfg"
+        raise FormatError(f"pictures have 1 or 3 channels, the net takes {takes}", file=net.config.file, remedy=remedy)
+
+
+class LeftOut:
+    """The pictures of a list that cannot be read: each is told by an UndertowWarning with its file and why.
+
+    count: pictures of the list.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.problems: list[FormatError] = []
+
+    def add(self, problem: FormatError) -> None:
+        """One more, of which no other picture takes the place."""
+        self.problems.append(problem)
+        if len(self.problems) < self.count:
+            message = f"{describe(problem.reason, problem.file)}; the picture does not count"
+            warnings.warn(UndertowWarning(message), stacklevel=3)
+
+    def finish(self) -> None:
+        """At the end of the list: a count. Raises FormatError when no picture could be read."""
+        if self.problems and len(self.problems) == self.count:
+            last = self.problems[-1]
+            raise FormatError(
+                f"none of the {self.count} pictures can be read; the last one: {last.reason}",
+                file=last.file,
+                remedy="check the list and its files",
+            )
+        if len(self.problems) > 1:
+            message = f"{len(self.problems)} of {self.count} pictures cannot be read and do not count"
+            warnings.warn(UndertowWarning(message), stacklevel=3)
