@@ -132,7 +132,7 @@ def test_a_trace_holds_the_numbers_of_a_pass(cfg: Path) -> None:
 
 def test_a_caffe_trace_holds_the_blobs_of_a_pass(prototxt: Path) -> None:
     from undertow.caffe.net import Net
-    from undertow.inspect.caffe_run import fill_inputs
+    from undertow.inspect.caffe_inputs import fill_inputs
 
     found = {layer.name: layer for layer in trace_caffe(prototxt, batch=2).layers}
     net = Net(prototxt, "TRAIN", seed=0)

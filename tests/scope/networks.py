@@ -82,4 +82,65 @@ GRID = (
     + "[detection]\nclasses=2\ncoords=4\nrescore=1\nside=3\nnum=2\nsqrt=1\ncoord_scale=5\n"
 )
 
-__all__ = ["BRANCHES", "DETECTOR", "GRID", "LENET", "REGION", "RESIDUAL", "ROWS"]
+
+
+def _ssd_head(source: str, bottom: str, outputs: int) -> str:
+    return f"""
+layer {{ name: "{source}" type: "Convolution" bottom: "{bottom}" top: "{source}"
+  convolution_param {{ num_output: {outputs} kernel_size: 3 pad: 1 weight_filler {{ type: "xavier" }} }} }}
+layer {{ name: "{source}_perm" type: "Permute" bottom: "{source}" top: "{source}_perm"
+  permute_param {{ order: 0 order: 2 order: 3 order: 1 }} }}
+layer {{ name: "{source}_flat" type: "Flatten" bottom: "{source}_perm" top: "{source}_flat" }}"""
+
+
+def _ssd_conv(name: str, bottom: str) -> str:
+    return f"""
+layer {{ name: "{name}" type: "Convolution" bottom: "{bottom}" top: "{name}" convolution_param {{ num_output: 8
+  kernel_size: 3 pad: 1 stride: 2 weight_filler {{ type: "msra" }} }} }}
+layer {{ name: "{name}_relu" type: "ReLU" bottom: "{name}" top: "{name}" }}"""
+
+
+def _ssd_prior(name: str, bottom: str, size: int) -> str:
+    return f"""
+layer {{ name: "{name}" type: "PriorBox" bottom: "{bottom}" bottom: "data" top: "{name}" prior_box_param {{
+  min_size: {size} max_size: {2 * size} variance: 0.1 variance: 0.1 variance: 0.2 variance: 0.2 }} }}"""
+
+
+def _ssd_join(name: str, *bottoms: str, axis: int = 1) -> str:
+    below = " ".join(f'bottom: "{bottom}"' for bottom in bottoms)
+    return f"""
+layer {{ name: "{name}" type: "Concat" {below} top: "{name}" concat_param {{ axis: {axis} }} }}"""
+
+
+_SSD_BODY = "".join((
+    _ssd_conv("c1", "data"), _ssd_conv("c2", "c1"), _ssd_conv("c3", "c2"),
+    _ssd_head("loc2", "c2", 8), _ssd_head("conf2", "c2", 6), _ssd_prior("prior2", "c2", 8),
+    _ssd_head("loc3", "c3", 8), _ssd_head("conf3", "c3", 6), _ssd_prior("prior3", "c3", 16),
+    _ssd_join("loc", "loc2_flat", "loc3_flat"), _ssd_join("conf", "conf2_flat", "conf3_flat"),
+    _ssd_join("prior", "prior2", "prior3", axis=2),
+))  # fmt: skip
+
+# Two scales, two default boxes in each cell, two classes beside the background.
+SSD = f"""
+layer {{ name: "data" type: "Input" top: "data" top: "label"
+  input_param {{ shape {{ dim: 1 dim: 3 dim: 32 dim: 32 }} shape {{ dim: 1 dim: 1 dim: 2 dim: 8 }} }} }}
+{_SSD_BODY}
+layer {{ name: "loss" type: "MultiBoxLoss" bottom: "loc" bottom: "conf" bottom: "prior" bottom: "label" top: "loss"
+  propagate_down: true propagate_down: true propagate_down: false propagate_down: false
+  multibox_loss_param {{ num_classes: 3 code_type: CENTER_SIZE mining_type: MAX_NEGATIVE }} }}
+"""
+
+SSD_TEST = f"""
+layer {{ name: "data" type: "Input" top: "data"
+  input_param {{ shape {{ dim: 1 dim: 3 dim: 32 dim: 32 }} }} }}
+{_SSD_BODY}
+layer {{ name: "scores" type: "Reshape" bottom: "conf" top: "scores"
+  reshape_param {{ shape {{ dim: 0 dim: -1 dim: 3 }} }} }}
+layer {{ name: "prob" type: "Softmax" bottom: "scores" top: "prob" softmax_param {{ axis: 2 }} }}
+layer {{ name: "flat" type: "Flatten" bottom: "prob" top: "flat" }}
+layer {{ name: "found" type: "DetectionOutput" bottom: "loc" bottom: "flat" bottom: "prior" top: "found"
+  detection_output_param {{ num_classes: 3 code_type: CENTER_SIZE keep_top_k: 20 confidence_threshold: 0.05
+    nms_param {{ nms_threshold: 0.45 top_k: 100 }} }} }}
+"""
+
+__all__ = ["BRANCHES", "DETECTOR", "GRID", "LENET", "REGION", "RESIDUAL", "ROWS", "SSD", "SSD_TEST"]

@@ -30,7 +30,7 @@ from undertow.inspect.trace_nets import trace_caffe, trace_darknet
 from undertow.scope.app import routes_for
 from undertow.scope.assets import VENDOR
 from undertow.scope.document import document
-from undertow.scope.folding import Fold, folds
+from undertow.scope.folding import Fold, branches, folds
 from undertow.scope.pictures import chosen_channels, sheet
 from undertow.scope.recording import BINS, Request, histogram, record
 
@@ -114,6 +114,18 @@ def test_residual_blocks_of_yolov3_fold_and_every_path_is_told(tmp_path: Path) -
     assert all(path["type"] == "shortcut" and path["one"] > 0 and path["other"] == 0 for path in lost)
 
 
+def test_branches() -> None:
+    # 0 -> three times (conv, flat) -> 7 joins them; 9 joins one of another kind, and two that 8 reads too.
+    reads = {0: [], 1: [0], 2: [1], 3: [0], 4: [3], 5: [0], 6: [5], 7: [2, 4, 6], 8: [7], 9: [7, 8]}
+    kinds = {i: "conv" if i in (1, 3, 5) else "flat" if i in (2, 4, 6) else str(i) for i in reads}
+    assert branches(reads, kinds) == [[[1, 2], [3, 4], [5, 6]]]
+    assert branches(reads, kinds | {5: "pool"}) == []
+    # Joins of joins are no branches: they gather what should be seen.
+    gathering = {0: [], **{i: [0] for i in range(1, 10)}, 10: [1, 2, 3], 11: [4, 5, 6], 12: [7, 8, 9], 13: [10, 11, 12]}
+    found = branches(gathering, dict.fromkeys(gathering, "x"))
+    assert found == [[[1], [2], [3]], [[4], [5], [6]], [[7], [8], [9]]]
+
+
 @pytest.mark.parametrize(
     ("signs", "found"),
     [
@@ -177,7 +189,7 @@ def test_a_detector_tells_who_answers_and_how_hard_each_term_pulls(tmp_path: Pat
     # 0.3 of 32 cells is the tenth column; a box of 19 pixels is most like the anchor of 20.
     assert (one.row, one.column, one.number, one.truth) == (19, 9, 1, 0)
     assert one.wanted == pytest.approx(truth[0, :4], abs=1e-5)
-    assert one.anchor == pytest.approx((20 / 64, 20 / 64))
+    assert one.anchor == pytest.approx((9.5 / 32, 19.5 / 32, 20 / 64, 20 / 64))
     weight = 2 - 0.3 * 0.3
     terms = {term.name: term for term in one.terms}
     assert terms["x"].target == pytest.approx(0.3 * 32 - 9, abs=1e-5)
@@ -204,7 +216,7 @@ def test_a_region_layers_pulls_are_its_gradient(tmp_path: Path) -> None:
     head, gradient = head_for(tmp_path, REGION, np.array([0.3, 0.6, 0.3, 0.3, 1.0], np.float32))
     (one,) = head.responsible
     assert (one.row, one.column, one.number, one.truth) == (19, 9, 1, 0)
-    assert one.anchor == pytest.approx((10 / 32, 10 / 32))
+    assert one.anchor == pytest.approx((9.5 / 32, 19.5 / 32, 10 / 32, 10 / 32))
     assert one.wanted == pytest.approx((0.3, 0.6, 0.3, 0.3), abs=1e-5)
     assert math.hypot(*head.totals.values()) == pytest.approx(gradient, rel=1e-5)
 

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from undertow.cli.explain import shapes_of
+from undertow.cli.looking import PICTURE_VALUES, check_flags, check_network, names_of, picture_values
 from undertow.cli.messages import say
 from undertow.cli.words import Command, Flag, UsageError, Words
 from undertow.core.modes import PRECISIONS, precision
@@ -30,7 +31,9 @@ def scope(words: Words) -> int:
     from undertow.scope.recording import record
     from undertow.scope.server import Server
 
+    check_flags(words)
     request = _request(words)
+    check_network(request.net)
     say(f"{request.net}: one batch forward and back...")
     with precision(words["precision"]):
         recording = record(request)
@@ -49,7 +52,6 @@ def scope(words: Words) -> int:
 def _request(words: Words) -> Request:
     from undertow.caffe.dialect import DIALECTS as OF_CAFFE
     from undertow.darknet.dialect import DIALECTS
-    from undertow.darknet.files.names import read_names
     from undertow.scope.recording import Request
 
     net = words["NET"]
@@ -71,8 +73,9 @@ def _request(words: Words) -> Request:
         shapes_of(words["shape"]),
         tuple(dict.fromkeys(dialects)),
         words["rate"],
-        read_names(words["names"]) if words["names"] else (),
+        names_of(words),
         words["seed"],
+        picture_values(words),
     )
 
 
@@ -86,6 +89,7 @@ SCOPE = Command(
         Flag("weights", "text", "parameters: a .weights file or a caffemodel", "FILE"),
         Flag("data", "text", "a picture, a .data file, or an .npz (a random batch, and says so)", "FILE"),
         Flag("truth", "text", "labels of the picture, or an .npy or .npz", "FILE"),
+        *PICTURE_VALUES,
         Flag("names", "text", "of the classes, one a line (those of a .data file)", "FILE"),
         Flag("batch", "whole", "samples of a random batch or of a .data file (2)", "N", least=1),
         Flag("size", "whole", "width and height of a cfg's input, instead of its own", "N", least=1),

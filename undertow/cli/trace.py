@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from undertow.cli.explain import shapes_of
+from undertow.cli.looking import PICTURE_VALUES, check_flags, picture_values
 from undertow.cli.messages import say
 from undertow.cli.words import Command, Flag, UsageError, Words
 from undertow.core.modes import PRECISIONS, precision
@@ -37,6 +38,7 @@ def trace(words: Words) -> int:
     )  # fmt: skip
     from undertow.inspect.trace_file import load_trace, save_trace
 
+    check_flags(words)
     names = _dialects(words)
     runs = [_traced(words, name) for name in names]
     for note in dict.fromkeys(note for run in runs for note in run.notes):
@@ -95,7 +97,8 @@ def _run(words: Words, dialect: str | None) -> Trace:
     common = {"batch": words["batch"], "dialect": dialect, "rate": words["rate"], "seed": words["seed"]}
     if net.endswith(".prototxt"):
         shapes = shapes_of(words["shape"])
-        return trace_caffe(net, words["weights"], data=words["data"], shape=shapes[0] if shapes else None, **common)
+        given = {"data": words["data"], "truth": words["truth"], "values": picture_values(words)}
+        return trace_caffe(net, words["weights"], shape=shapes[0] if shapes else None, **given, **common)
     return trace_darknet(net, words["weights"], data=words["data"], truth=words["truth"], size=words["size"], **common)
 
 
@@ -127,6 +130,7 @@ TRACE = Command(
         Flag("weights", "text", "parameters: a .weights file or a caffemodel", "FILE"),
         Flag("data", "text", "a picture, a .data file, or an .npz (a random batch, and says so)", "FILE"),
         Flag("truth", "text", "labels of the picture, or an .npy or .npz", "FILE"),
+        *PICTURE_VALUES,
         Flag("batch", "whole", "samples of a random batch or of a .data file (2)", "N", least=1),
         Flag("size", "whole", "width and height of a cfg's input, instead of its own", "N", least=1),
         Flag("shape", "text", "of a sample, in place of a prototxt's data layers", "CxHxW"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -15,11 +14,9 @@ from undertow.caffe.layers_python import import_layer
 from undertow.caffe.net import Net
 from undertow.caffe.proto.api import read_prototxt
 from undertow.caffe.proto.message import Message, new_message
-from undertow.data.images import load_image
-from undertow.data.resize import resize_image
-from undertow.errors import FormatError, UndertowError
-from undertow.inspect.batches import PICTURES, read_arrays
-from undertow.inspect.record import Array, LayerRecord, Recorder, Shape
+from undertow.errors import UndertowError
+from undertow.inspect.caffe_inputs import OBJECT, OBJECTS_EACH
+from undertow.inspect.record import RANDOM_START, LayerRecord, Recorder, Shape
 
 PathLike = str | os.PathLike[str]
 DATA_LAYERS = ("Data", "ImageData", "HDF5Data", "WindowData", "MemoryData", "AnnotatedData")
@@ -104,11 +101,13 @@ def _with_inputs(message: Message, shape: Shape, batch: int) -> Message:
     layers = []
     for layer in result.layer:
         if layer.type in DATA_LAYERS:
+            objects = layer.type == "AnnotatedData"
             other = new_message("LayerParameter")
             other.name, other.type = layer.name, "Input"
             other.top = list(layer.top)
             other.include, other.exclude = list(layer.include), list(layer.exclude)
-            dims = [(batch, *shape), *[(batch,)] * (len(layer.top) - 1)]
+            label = (1, 1, OBJECTS_EACH * batch, OBJECT) if objects else (batch,)
+            dims = [(batch, *shape), *[label] * (len(layer.top) - 1)]
             for lengths in dims:
                 one = new_message("BlobShape")
                 one.dim = list(lengths)
@@ -127,61 +126,6 @@ def _with_batch(message: Message, batch: int) -> Message:
                 if shape.dim:
                     shape.dim = [batch, *list(shape.dim)[1:]]
     return result
-
-
-def fill_inputs(net: Net, data: PathLike | None, seed: int = 0) -> str:
-    """Values for the Input layers: arrays of an .npz by blob name, a picture, or random ones; returns what was done.
-
-    A picture is stretched to the size of the input and has values of 0 to 1: as LeNet takes them with scale 1/256.
-    """
-    rng = np.random.default_rng(seed)
-    given = {} if data is None else _given(net, data)
-    unknown = set(given) - set(net.inputs)
-    if unknown:
-        raise FormatError(
-            f"the net has no input '{min(unknown)}'", file=data, remedy=f"its inputs are {', '.join(net.inputs)}"
-        )
-    for name in net.inputs:
-        blob = net.blobs[name]
-        if name in given:
-            blob.reshape(*given[name].shape)
-            blob.data[...] = given[name]
-        else:
-            classes = _classes_of(net, name)
-            blob.data[...] = rng.integers(0, classes, blob.shape) if classes else rng.random(blob.shape)
-    net.reshape()
-    if data is not None:
-        return os.fspath(data)
-    if not net.inputs:
-        return "one batch of the net's own data layers"
-    return f"random batch, seed {seed} (give --data for a real one)"
-
-
-def _given(net: Net, data: PathLike) -> dict[str, Array]:
-    if Path(data).suffix.lower() not in PICTURES:
-        return read_arrays(data)
-    place = next((name for name in net.inputs if len(net.blobs[name].shape) == 4), None)
-    if place is None or net.blobs[place].shape[1] not in (1, 3):
-        raise FormatError(
-            "the net has no input for a picture", file=data, remedy="give an .npz with its inputs by name"
-        )
-    count, channels, height, width = net.blobs[place].shape
-    picture = resize_image(load_image(data, channels), width, height)
-    return {place: np.repeat(picture[None], count, axis=0)}
-
-
-def _classes_of(net: Net, name: str) -> int:
-    """For a blob of labels how many classes there are; 0 for data."""
-    readers = [name]
-    for index, layer in enumerate(net.layers):
-        bottoms = [net.blob_names[i] for i in net.bottom_ids[index]]
-        if layer.type == "Split" and bottoms and bottoms[0] in readers:
-            readers += [net.blob_names[i] for i in net.top_ids[index]]
-        for place, bottom in enumerate(bottoms):
-            if bottom in readers and isinstance(layer, IndexBottom) and layer.is_index(place):
-                scores = net.bottoms(index)[0].shape
-                return scores[1] if len(scores) > 1 else 1
-    return 0
 
 
 def run_caffe(
@@ -210,7 +154,7 @@ def run_caffe(
             loss = net.forward()
         recorder.leave()
         if not has_loss:
-            notes.append("the net has no loss: the gradient begins as random numbers at its outputs")
+            notes.append(f"the net has no loss: {RANDOM_START} at its outputs")
             rng = np.random.default_rng(seed)
             for blob in _ends(net):
                 blob.diff[...] = rng.standard_normal(blob.shape)

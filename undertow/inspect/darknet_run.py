@@ -15,7 +15,7 @@ from undertow.darknet.files.choice import check_trainable, choose_dialect
 from undertow.darknet.network import Network
 from undertow.errors import FormatError
 from undertow.inspect.batches import Batch
-from undertow.inspect.record import Call, LayerRecord, Recorder, functions_behind, marking
+from undertow.inspect.record import RANDOM_START, Call, LayerRecord, Recorder, functions_behind, marking
 
 PATHS = ("shortcut", "route")
 
@@ -69,7 +69,7 @@ def run_darknet(net: Network, batch: Batch, seed: int = 0) -> DarknetRun:
     loss = net.loss
     if loss is None:
         loss = _weighted(net.layers[net.shapes.output.index].output_variable, seed)
-        notes.append("the network has no loss here: the gradient begins as random numbers at its output")
+        notes.append(f"the network has no loss here: {RANDOM_START} at its output")
     behind = functions_behind([loss])
     records = [_record(net, index, calls, behind) for index, calls in enumerate(recorder.calls)]
     return DarknetRun(net, records, loss, notes)

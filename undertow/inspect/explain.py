@@ -116,7 +116,8 @@ def _explain_cfg(path: str, batch: int | None, size: int | None, dialect: str | 
 def _explain_prototxt(
     path: str, shapes: Sequence[Sequence[int]], batch: int | None, dialect: str | None, seed: int
 ) -> Explanation:
-    from undertow.inspect.caffe_run import fill_inputs, open_net, run_caffe
+    from undertow.inspect.caffe_inputs import fill_inputs
+    from undertow.inspect.caffe_run import open_net, run_caffe
 
     shape = shapes[0] if shapes else None
     net, has_loss = open_net(path, dialect=dialect or "exact", shape=shape, batch=batch, usual=1, seed=seed)

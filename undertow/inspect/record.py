@@ -15,6 +15,8 @@ from undertow.core.variable import Parameter, Variable
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
+# Said of nets without a loss.
+RANDOM_START = "the gradient begins as random numbers"
 
 
 @dataclass

@@ -6,10 +6,12 @@ import os
 from collections.abc import Callable, Sequence
 
 from undertow.caffe.net import Net
+from undertow.caffe.proto.api import read_prototxt
 from undertow.darknet.dialect import dialect_named
 from undertow.darknet.network import Network
 from undertow.inspect.batches import Batch, darknet_batch
-from undertow.inspect.caffe_run import SOURCES, CaffeRun, fill_inputs, open_net, run_caffe
+from undertow.inspect.caffe_inputs import PictureValues, fill_inputs, values_of
+from undertow.inspect.caffe_run import DATA_LAYERS, SOURCES, CaffeRun, open_net, run_caffe
 from undertow.inspect.darknet_run import PATHS, DarknetRun, open_network, run_darknet, walk_darknet
 from undertow.inspect.record import Array
 from undertow.inspect.sending import Sending
@@ -87,6 +89,8 @@ def trace_caffe(
     weights: PathLike | None = None,
     *,
     data: PathLike | None = None,
+    truth: PathLike | None = None,
+    values: PictureValues | None = None,
     shape: Sequence[int] | None = None,
     batch: int | None = None,
     dialect: str | None = None,
@@ -96,7 +100,9 @@ def trace_caffe(
     look: LookAtBlob | None = None,
     done: Callable[[CaffeRun], None] | None = None,
 ) -> Trace:
-    """One batch through a Caffe net. data: an .npz with arrays for its inputs; see `open_net` for the others.
+    """One batch through a Caffe net; see `fill_inputs` for data, truth and values, `open_net` for the others.
+
+    values: of a picture; those of the data layer whose place `shape` takes, unless given.
 
     look: called with a layer's number, "output" or "gradient", and the arrays of its tops: when it has computed, and
     when all gradients have arrived there. Layers that work in place write over both later. done: called at the end.
@@ -104,7 +110,9 @@ def trace_caffe(
     net, has_loss = open_net(
         prototxt, weights, dialect=dialect or "exact", phase=phase, shape=shape, batch=batch, usual=2, seed=seed
     )
-    about = fill_inputs(net, data, seed)
+    if values is None and shape is not None:
+        values = values_of(read_prototxt(prototxt), DATA_LAYERS)
+    about = fill_inputs(net, data, seed, truth=truth, values=values)
     step = CAFFE_RATE if rate is None else rate
     found = Trace(os.fspath(prototxt), net.dialect.name, about, step)
     found.layers = [LayerTrace(i, layer.name, layer.type, activation=layer.type) for i, layer in enumerate(net.layers)]

@@ -1,4 +1,4 @@
-"""What the heads of a detector ask for one picture: who answers for which object, and how hard each term pulls."""
+"""What the heads of a Darknet detector ask for one picture: who answers for which object, how hard each term pulls."""
 
 from __future__ import annotations
 
@@ -15,67 +15,13 @@ from undertow.darknet.layers.region_loss import squared_parts
 from undertow.darknet.layers.yolo_assignment import truths_of
 from undertow.darknet.network import Network
 from undertow.inspect.record import Array
+from undertow.scope.heads import MOST_CLASSES, Heads, HeadView, Responsible, Term
 
 TERMS = ("x", "y", "w", "h", "objectness")
 _MOST_FOUND = 200
 _SHOWN_FOUND = 20
 _SUREST = 0.05
 _OVERLAP = 0.45
-_CLASSES = 6
-
-
-@dataclass(frozen=True)
-class Term:
-    """One output: what the layer gives, what is asked of it, and the pull (minus the gradient) that follows."""
-
-    name: str
-    output: float
-    target: float
-    pull: float
-
-
-@dataclass(frozen=True)
-class Responsible:
-    """The cell and anchor that answer for a truth. truth: its number, -1 for none of the list.
-
-    anchor: width and height relative to the picture; None for heads without anchors. predicted, wanted: boxes x, y, w,
-    h relative to the picture. terms: x, y, w, h, objectness. classes: those that are pulled hardest.
-    """
-
-    truth: int
-    number: int
-    row: int
-    column: int
-    anchor: tuple[float, float] | None
-    predicted: tuple[float, ...]
-    wanted: tuple[float, ...]
-    terms: list[Term]
-    classes: list[Term]
-
-
-@dataclass(frozen=True)
-class HeadView:
-    """One head. grid: (rows, columns). objectness: (rows, columns), the pulls on it summed over the anchors.
-
-    totals: norms of the pulls by term, over all cells: x, y, w, h, objectness of objects and elsewhere, classes.
-    """
-
-    layer: int
-    type: str
-    grid: tuple[int, int]
-    anchors: list[tuple[float, float]]
-    responsible: list[Responsible]
-    objectness: Array
-    totals: dict[str, float]
-
-
-@dataclass(frozen=True)
-class Heads:
-    """truths: (count, 5) x, y, w, h, class. found: (count, 6) x, y, w, h, class, probability: the surest."""
-
-    truths: Array
-    found: Array
-    heads: list[HeadView]
 
 
 @dataclass(frozen=True)
@@ -102,7 +48,8 @@ def heads_of(net: Network) -> Heads | None:
         return None
     truths = _truths(net, heads[0])
     views = [_view(net, layer, truths) for layer in heads]
-    return Heads(truths, _found(net), views)
+    word = "box" if isinstance(heads[0], Detection) else "anchor"
+    return Heads(truths, _found(net), views, word)
 
 
 def _truths(net: Network, layer: HeadLayer) -> Array:
@@ -128,9 +75,8 @@ def _view(net: Network, layer: HeadLayer, truths: Array) -> HeadView:
     norms["objectness of objects"] = float(np.linalg.norm(pull[:, 4][asked]))
     norms["objectness elsewhere"] = float(np.linalg.norm(pull[:, 4][~asked]))
     norms["classes"] = float(np.linalg.norm(pull[:, 5:]))
-    anchors = [] if cells.anchors is None else [(float(w), float(h)) for w, h in cells.anchors]
     grid = (int(pull.shape[2]), int(pull.shape[3]))
-    return HeadView(layer.index, layer.type, grid, anchors, places, pull[:, 4].sum(axis=0), norms)
+    return HeadView(layer.index, layer.type, grid, places, pull[:, 4].sum(axis=0), norms)
 
 
 def _cells_of_anchors(net: Network, layer: HeadLayer) -> _Cells:
@@ -186,12 +132,19 @@ def _responsible(cells: _Cells, pull: Array, truths: Array, n: int, row: int, co
     if cells.one_class_each:
         place = (0, slice(None), row, column)
         output, target, pulls = cells.output[place], cells.target[place], pull[place]
-    hardest = np.argsort(-np.abs(pulls[5:]), kind="stable")[:_CLASSES]
+    hardest = np.argsort(-np.abs(pulls[5:]), kind="stable")[:MOST_CLASSES]
     classes = [Term(str(i), *_numbers(output, target, pulls, 5 + i)) for i in map(int, hardest)]
     overlaps = np.nan_to_num(box_iou(truths[:, :4], np.array(wanted))) if len(truths) else np.zeros(0)
     truth = int(overlaps.argmax()) if len(overlaps) and overlaps.max() > 0 else -1
-    anchor = None if cells.anchors is None else (float(cells.anchors[n, 0]), float(cells.anchors[n, 1]))
-    return Responsible(truth, n, row, column, anchor, predicted, wanted, terms, classes)
+    return Responsible(truth, n, row, column, _anchor(cells, n, row, column), predicted, wanted, terms, classes)
+
+
+def _anchor(cells: _Cells, n: int, row: int, column: int) -> tuple[float, ...] | None:
+    """An anchor in the middle of a cell."""
+    if cells.anchors is None:
+        return None
+    height, width = cells.output.shape[2:]
+    return ((column + 0.5) / width, (row + 0.5) / height, float(cells.anchors[n, 0]), float(cells.anchors[n, 1]))
 
 
 def _numbers(output: Array, target: Array, pulls: Array, i: int) -> tuple[float, float, float]:

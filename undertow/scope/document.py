@@ -11,12 +11,12 @@ import numpy as np
 from undertow import __version__
 from undertow.inspect.compare import TOLERANCE, Comparison, compare
 from undertow.inspect.explain import Row
-from undertow.inspect.record import Array
+from undertow.inspect.record import RANDOM_START, Array
 from undertow.inspect.report import head_lines, mark_lines, trace_rows, verdict_lines
 from undertow.inspect.statistics import Statistics
 from undertow.inspect.trace import LayerTrace
-from undertow.scope.detection import Heads
-from undertow.scope.folding import Fold, folds
+from undertow.scope.folding import branches, folds
+from undertow.scope.heads import Heads
 from undertow.scope.pictures import chosen_channels, picture_address, sheet
 from undertow.scope.recording import Histogram, Recording, Run
 
@@ -39,10 +39,11 @@ def document(recording: Recording, *, live: bool) -> dict[str, Any]:
         "about": recording.about,
         "kind": recording.kind,
         "notes": recording.notes,
+        "lossless": any(RANDOM_START in note for note in recording.notes),
         "names": list(recording.names),
         "picture": None if recording.picture is None else picture_address(recording.picture),
         "layers": [_layer(recording, row, channels[row.index]) for row in recording.rows],
-        "folds": [_fold(recording, fold) for fold in _folds(recording)],
+        "folds": _folds(recording),
         "runs": [_run(run, first, channels) for run in recording.runs],
         "comparisons": [_comparison(compare(first.trace, run.trace)) for run in recording.runs[1:]],
     }
@@ -83,20 +84,32 @@ def _label(row: Row, details: dict[str, str]) -> str:
     return row.type
 
 
-def _folds(recording: Recording) -> list[Fold]:
-    shown = [row for row in recording.rows if row.index not in recording.aside]
-    signs = []
-    for row in shown:
-        options = tuple((k, v) for k, v in recording.details[row.index].items() if k not in ("cfg", "prototxt"))
-        signs.append((row.type, row.outputs, tuple(row.parameters.values()), options))
-    return folds(signs)
-
-
-def _fold(recording: Recording, fold: Fold) -> dict[str, Any]:
+def _folds(recording: Recording) -> list[dict[str, Any]]:
+    """Layers that the graph shows as one node: alike branches, then blocks that repeat one after another."""
     shown = [row.index for row in recording.rows if row.index not in recording.aside]
-    layers = shown[fold.first : fold.first + fold.layers]
-    kinds = [_label(recording.rows[i], recording.details[i]) for i in layers[: fold.size]]
-    return {"layers": layers, "size": fold.size, "times": fold.times, "kinds": kinds}
+    labels = {i: _label(recording.rows[i], recording.details[i]) for i in shown}
+    reads = {i: [source for source in recording.reads[i] if source in labels] for i in shown}
+    kinds = {i: recording.rows[i].type for i in shown}
+    found: list[dict[str, Any]] = []
+    folded: set[int] = set()
+    for group in branches(reads, kinds):
+        layers = sorted(layer for branch in group for layer in branch)
+        folded.update(layers)
+        names = [labels[layer] for layer in group[0]]
+        found.append({"layers": layers, "size": len(group[0]), "times": len(group), "kinds": names, "beside": True})
+    rest = [i for i in shown if i not in folded]
+    for fold in folds([_sign(recording, i) for i in rest]):
+        layers = rest[fold.first : fold.first + fold.layers]
+        if shown.index(layers[-1]) - shown.index(layers[0]) == len(layers) - 1:  # no branch lies between them
+            names = [labels[i] for i in layers[: fold.size]]
+            found.append({"layers": layers, "size": fold.size, "times": fold.times, "kinds": names, "beside": False})
+    return found
+
+
+def _sign(recording: Recording, index: int) -> tuple[Any, ...]:
+    row = recording.rows[index]
+    options = tuple((k, v) for k, v in recording.details[index].items() if k not in ("cfg", "prototxt"))
+    return (row.type, row.outputs, tuple(row.parameters.values()), options)
 
 
 def _run(run: Run, first: Run, channels: dict[int, list[int]]) -> dict[str, Any]:
@@ -162,12 +175,10 @@ def _values(array: Array | None) -> list[float] | None:
 def _heads(found: Heads) -> dict[str, Any]:
     heads = []
     for view in found.heads:
-        field = sheet(view.objectness[None, None], [0])
-        heads.append(
-            asdict(view)
-            | {"objectness": {"image": field.address, "size": field.size, "stride": field.stride, "limit": field.limit}}
-        )
-    return {"truths": found.truths, "found": found.found, "heads": heads}
+        field = None if view.objectness is None else sheet(view.objectness[None, None], [0])
+        shown = field and {"image": field.address, "size": field.size, "stride": field.stride, "limit": field.limit}
+        heads.append(asdict(view) | {"objectness": shown})
+    return asdict(found) | {"heads": heads}
 
 
 def _comparison(found: Comparison) -> dict[str, Any]:

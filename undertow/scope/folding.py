@@ -1,13 +1,15 @@
-"""Blocks that repeat, one after another, in a list of layers: the residual blocks of YOLOv3 fold to x8."""
+"""What a graph shows as one node: blocks that repeat one after another (the residual blocks of YOLOv3 fold to x8), and
+branches side by side that are alike (the heads of SSD)."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 LONGEST = 12
 # Two equal layers in a row are not worth a fold of their own.
 _FEWEST_LAYERS = 4
+_FEWEST_BRANCHES = 3
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,38 @@ def folds(signs: Sequence[Hashable]) -> list[Fold]:
             place += best.layers
         else:
             place += 1
+    return found
+
+
+def branches(reads: Mapping[int, Sequence[int]], kinds: Mapping[int, str]) -> list[list[list[int]]]:
+    """Alike branches that end in the same layer: for each group its branches, each a list of layers in order.
+
+    reads: for each layer those it reads. A branch goes up from a layer that one other alone reads, as long as each
+    layer reads one that nothing else reads; one that gathers more than two is no part of it. Alike are those whose
+    layers are of the same kinds; at least three.
+    """
+    readers: dict[int, list[int]] = {}
+    for layer, sources in reads.items():
+        for source in sources:
+            readers.setdefault(source, []).append(layer)
+    groups = []
+    for sources in reads.values():
+        alike: dict[tuple[str, ...], list[list[int]]] = {}
+        for source in dict.fromkeys(sources):
+            branch = _branch(source, reads, readers)
+            alike.setdefault(tuple(kinds[layer] for layer in branch), []).append(branch)
+        groups += [found for signs, found in alike.items() if signs and len(found) >= _FEWEST_BRANCHES]
+    return groups
+
+
+def _branch(last: int, reads: Mapping[int, Sequence[int]], readers: Mapping[int, Sequence[int]]) -> list[int]:
+    """The layers of the branch that ends with this one; none where others read it too."""
+    found: list[int] = []
+    while last in reads and len(readers[last]) == 1 and len(reads[last]) <= 2:
+        found.insert(0, last)
+        if len(reads[last]) != 1:
+            break
+        last = reads[last][0]
     return found
 
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from undertow.inspect.caffe_inputs import PictureValues
 from undertow.inspect.explain import Explanation, Row, rows_of
 from undertow.inspect.record import Array, LayerRecord
 from undertow.inspect.story import story
 from undertow.inspect.trace import Trace
-from undertow.scope.detection import Heads
+from undertow.scope.heads import Heads
 
 PathLike = str | os.PathLike[str]
 BINS = 64
@@ -21,7 +22,10 @@ BINS = 64
 
 @dataclass(frozen=True)
 class Request:
-    """What to look at: the words of the command line, as `undertow trace` takes them. dialects: () for the usual."""
+    """What to look at: the words of the command line, as `undertow trace` takes them. dialects: () for the usual.
+
+    values: what a picture becomes before a Caffe net gets it.
+    """
 
     net: str
     weights: PathLike | None = None
@@ -34,6 +38,7 @@ class Request:
     rate: float | None = None
     names: Sequence[str] = ()
     seed: int = 0
+    values: PictureValues | None = None
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from undertow.caffe.net import Net
+from undertow.data.images import load_image
+from undertow.data.resize import resize_image
+from undertow.inspect.batches import PICTURES
+from undertow.inspect.caffe_inputs import input_of_pictures
 from undertow.inspect.caffe_run import CaffeRun
 from undertow.inspect.record import Array
 from undertow.inspect.statistics import statistics_of
 from undertow.inspect.trace_nets import trace_caffe
+from undertow.scope.detection_caffe import heads_of_caffe
 from undertow.scope.recording import Recording, Request, Run, picture_of, rows_and_stories
 
 _USUAL = ("exact", "caffe")
@@ -37,6 +44,8 @@ def _run(request: Request, dialect: str, before: Recording | None) -> Recording:
         request.net,
         request.weights,
         data=request.data,
+        truth=request.truth,
+        values=request.values,
         shape=request.shapes[0] if request.shapes else None,
         batch=request.batch,
         dialect=dialect,
@@ -52,6 +61,7 @@ def _run(request: Request, dialect: str, before: Recording | None) -> Recording:
         index: {_behind(source, sources, aside): arrived.get((source, place), 0.0) for source, place in reads}
         for index, reads in enumerate(sources)
     }
+    run.heads = heads_of_caffe(net)
     recording = before or _begin(request, ended[0], sources, aside)
     recording.runs.append(run)
     recording.notes += [note for note in run.trace.notes if note not in recording.notes]
@@ -63,7 +73,6 @@ def _begin(request: Request, run: CaffeRun, sources: list[list[tuple[int, int]]]
     rows, stories = rows_and_stories(
         request.net, run.layers, [blob.data for blob in net.learnable_params], request.seed
     )
-    pictures = [blob.data for blob in net.blobs.values() if blob.data.ndim == 4]
     return Recording(
         request.net,
         f"{len(net.layers)} layers, phase {net.phase}; {run.about}",
@@ -73,9 +82,23 @@ def _begin(request: Request, run: CaffeRun, sources: list[list[tuple[int, int]]]
         [[_behind(source, sources, aside) for source, _ in reads] for reads in sources],
         stories,
         [],
-        picture_of(np.asarray(pictures[0])) if pictures else None,
+        _picture(request, net),
         frozenset(aside),
+        request.names,
     )
+
+
+def _picture(request: Request, net: Net) -> Array | None:
+    """The picture that was given, fitted as the net got it; else the net's first input or data, if it is a picture."""
+    place = input_of_pictures(net)
+    if request.data is not None and Path(request.data).suffix.lower() in PICTURES and place is not None:
+        channels, height, width = net.blobs[place].shape[1:]
+        return picture_of(resize_image(load_image(request.data, channels), width, height)[None])
+    first = next((blob.data for blob in net.blobs.values() if blob.data.ndim == 4), None)
+    if first is None:
+        return None
+    of_data_layer = place is None and first.shape[1] == 3  # which have blue first
+    return picture_of(np.asarray(first[:, ::-1] if of_data_layer else first))
 
 
 def _sources(net: Net) -> list[list[tuple[int, int]]]:

@@ -9,7 +9,7 @@ from undertow.core.hooks import Arrays, FunctionHook, MaybeArrays
 from undertow.core.variable import Variable
 from undertow.errors import ShapeError, UndertowError
 from undertow.inspect.explain import explain_function, load_function
-from undertow.inspect.record import Recorder
+from undertow.inspect.record import RANDOM_START, Recorder
 from undertow.inspect.statistics import statistics_of
 from undertow.inspect.story import story
 from undertow.inspect.tracing import RATE, trace
@@ -34,7 +34,7 @@ def record_function(request: Request) -> Recording:
         calls = recorder.calls[0]
         roots = [y for y in (result if isinstance(result, tuple | list) else [result]) if isinstance(y, Variable)]
         if len(roots) > 1 or roots[0].size > 1:
-            notes.append("the result is no loss: the gradient begins as random numbers at it")
+            notes.append(f"the result is no loss: {RANDOM_START} at it")
         for call in calls:
             for y in call.outputs:
                 y.retain_grad()

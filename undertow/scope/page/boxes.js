@@ -11,15 +11,26 @@ const FEW = 12;
 // Found boxes below this have no label: labels would hide each other.
 const SURE = 0.25;
 // Where an arrow's name stands beside its end: four arrows of a small box must not hide each other's.
-const NAMES = { x: [0.005, -0.02], y: [-0.045, 0.01], w: [0.005, 0.045], h: [0.02, 0.02] };
+const NAMES = {
+  x: [0.005, -0.02],
+  y: [-0.045, 0.01],
+  w: [0.005, 0.045],
+  h: [0.02, 0.02],
+  left: [0.005, -0.02],
+  top: [0.02, 0.01],
+  right: [0.005, 0.045],
+  bottom: [0.02, 0.02],
+};
 const remembered = { chosen: 0, found: null, pull: false };
 
 export function boxesTab(place, network, store) {
   const { heads } = network.runs[store.values.run];
-  remembered.found ??= heads.found.length <= FEW; // more of them hide the picture until they are asked for
+  // Many of them hide what else the picture shows, until they are asked for.
+  remembered.found ??= heads.found.length <= FEW || heads.heads.length === 0;
   const list = heads.heads.flatMap((head) => head.responsible.map((one) => ({ head, ...one })));
   const stage = h("div", { class: "boxes-stage" });
   const side = h("div", { class: "stack" });
+  const { word, overlay: towards } = heads;
   const state = { chosen: Math.min(remembered.chosen, Math.max(list.length - 1, 0)), shown: true };
   const check = (key, text) =>
     h(
@@ -59,17 +70,19 @@ export function boxesTab(place, network, store) {
           "div",
           { class: "legend" },
           check("found", "found boxes"),
-          check("pull", "pull on objectness"),
-          key("truth", "truth"),
-          key("predicted", "predicted by the responsible anchor"),
-          key("anchor", "its anchor"),
-          key("cell", "its cell"),
-          key("pull", "pull"),
+          list.length > 0 && list[0].head.objectness !== null && check("pull", `pull on ${towards}`),
+          heads.truths.length > 0 && key("truth", "truth"),
+          list.length > 0 && [
+            key("predicted", `predicted by the responsible ${word}`),
+            list[0].anchor && key("anchor", word === "anchor" ? "its anchor" : `that ${word}`),
+            list[0].head.grid[0] > 0 && key("cell", "its cell"),
+            key("pull", "pull"),
+          ],
         ),
       ),
       side,
     ),
-    totals(heads),
+    ...(heads.heads.length > 0 ? [totals(network, heads)] : []),
   );
   draw();
   return () => {
@@ -79,7 +92,7 @@ export function boxesTab(place, network, store) {
 
 function picture(network, heads, chosen, state) {
   const label = chosen
-    ? `The picture with ${heads.truths.length} true boxes; layer ${chosen.head.layer} answers with cell ${chosen.row}, ${chosen.column}`
+    ? `The picture with ${heads.truths.length} true boxes; ${answers(network, chosen)}`
     : "The picture";
   const svg = s(
     "svg",
@@ -106,7 +119,7 @@ function picture(network, heads, chosen, state) {
       ? s("image", { href: network.picture, width: SIDE, height: SIDE, preserveAspectRatio: "none" })
       : s("rect", { width: SIDE, height: SIDE, class: "no-picture" }),
   );
-  if (remembered.pull && chosen) overlay(svg, chosen.head, state);
+  if (remembered.pull && chosen?.head.objectness) overlay(svg, chosen.head, state);
   if (remembered.found)
     for (const [x, y, w, ht, name, sure] of heads.found)
       svg.append(
@@ -115,7 +128,7 @@ function picture(network, heads, chosen, state) {
           ? text(x - w / 2, y + ht / 2, `${network.className(name)} ${Math.round(100 * sure)}%`, "found-text")
           : "",
       );
-  if (chosen) svg.append(...answer(chosen));
+  if (chosen) svg.append(...answer(chosen, heads.unit));
   heads.truths.forEach(([x, y, w, ht, name], i) =>
     svg.append(
       rect([x, y, w, ht], `truth${chosen?.truth === i ? " chosen" : ""}`),
@@ -143,37 +156,42 @@ async function overlay(svg, head, state) {
   );
 }
 
-function answer(one) {
+function answer(one, unit) {
   const [rows, columns] = one.head.grid;
-  const parts = [
-    s("rect", {
-      class: "cell",
-      x: (one.column / columns) * SIDE,
-      y: (one.row / rows) * SIDE,
-      width: SIDE / columns,
-      height: SIDE / rows,
-    }),
-  ];
-  const middle = [(one.column + 0.5) / columns, (one.row + 0.5) / rows];
-  if (one.anchor) parts.push(rect([...middle, ...one.anchor], "anchor"));
-  parts.push(rect(one.predicted, "predicted"), ...arrows(one));
+  const parts = [];
+  if (rows > 0)
+    parts.push(
+      s("rect", {
+        class: "cell",
+        x: (one.column / columns) * SIDE,
+        y: (one.row / rows) * SIDE,
+        width: SIDE / columns,
+        height: SIDE / rows,
+      }),
+    );
+  if (one.anchor) parts.push(rect(one.anchor, "anchor"));
+  parts.push(rect(one.predicted, "predicted"), ...arrows(one, unit));
   return parts;
 }
 
-/** Where the terms pull: the centre along x and y, the right and lower side along w and h. */
-function arrows(one) {
+/** Where the terms pull: the centre along x and y, the right and lower side along w and h; or each of four sides. */
+function arrows(one, unit) {
   const [x, y, w, ht] = one.predicted;
   const pull = Object.fromEntries(one.terms.map((term) => [term.name, term.pull]));
-  const length = (value) => Math.sign(value) * Math.min(Math.max(Math.abs(value) * 0.09, 0.025), 0.25);
+  const length = (value) => Math.sign(value) * Math.min(Math.max((Math.abs(value) / unit) * 0.09, 0.025), 0.25);
   const clip = (value) => Math.min(Math.max(value, 0.01), 0.99);
   const list = [
     [x, y, pull.x, 0, "x"],
     [x, y, 0, pull.y, "y"],
     [x + w / 2, y, pull.w, 0, "w"],
     [x, y + ht / 2, 0, pull.h, "h"],
+    [x - w / 2, y, pull.left, 0, "left"],
+    [x, y - ht / 2, 0, pull.top, "top"],
+    [x + w / 2, y, pull.right, 0, "right"],
+    [x, y + ht / 2, 0, pull.bottom, "bottom"],
   ];
   return list
-    .filter(([, , a, b]) => Math.abs(a + b) > 1e-4)
+    .filter(([, , a, b]) => Math.abs(a + b) > 1e-4 * unit)
     .flatMap(([px, py, a, b, name]) => {
       const [x1, y1] = [clip(px), clip(py)];
       const [x2, y2] = [x1 + (a ? length(a) : 0), y1 + (b ? length(b) : 0)];
@@ -232,11 +250,13 @@ function answering(network, list, state, choose) {
       h(
         "p",
         { class: "soft" },
-        "No cell is responsible for a box: there is no truth, or no head has a fitting anchor.",
+        network.runs[0].heads.heads.length > 0
+          ? "No cell is responsible for a box: there is no truth, or no head has a fitting anchor."
+          : "The net has no loss of boxes in this phase: these are the boxes it found.",
       ),
     );
   const name = (one) =>
-    `${one.truth < 0 ? "a box" : network.className(network.runs[0].heads.truths[one.truth][4])}: layer ${one.head.layer}, ${one.anchor ? "anchor" : "box"} ${one.number}, cell ${one.row}, ${one.column}`;
+    `${one.truth < 0 ? "a box" : network.className(network.runs[0].heads.truths[one.truth][4])}: ${answers(network, one)}`;
   return card(
     "Who answers for which object",
     h(
@@ -251,6 +271,14 @@ function answering(network, list, state, choose) {
       ),
     ),
   );
+}
+
+/** "layer 16, anchor 0, cell 9, 8": who answers. Layers of Caffe go by their names. */
+function answers(network, one) {
+  const layer = network.layer(one.head.layer).name;
+  const where = network.kind === "caffe" ? layer : `layer ${layer}`;
+  const cell = one.head.grid[0] > 0 ? `, cell ${one.row}, ${one.column}` : "";
+  return `${where}, ${network.runs[0].heads.word} ${one.number}${cell}`;
 }
 
 function terms(network, one) {
@@ -292,7 +320,7 @@ function terms(network, one) {
   );
 }
 
-function totals(heads) {
+function totals(network, heads) {
   const names = Object.keys(heads.heads[0].totals);
   return h(
     "div",
@@ -318,7 +346,11 @@ function totals(heads) {
           h(
             "tr",
             {},
-            h("th", { scope: "row" }, `${head.layer} ${head.type}, ${head.grid.join("x")} cells`),
+            h(
+              "th",
+              { scope: "row" },
+              `${network.layer(head.layer).name} ${head.type}${head.grid[0] > 0 ? `, ${head.grid.join("x")} cells` : ""}`,
+            ),
             ...names.map((name) => h("td", { class: "number" }, numberText(head.totals[name]))),
           ),
         ),

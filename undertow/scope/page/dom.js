@@ -24,6 +24,13 @@ function fill(element, attributes, children) {
   return element;
 }
 
+/** A name or path that may break after its dots, slashes and underscores rather than within words. */
+export function breakable(text) {
+  return String(text)
+    .split(/(?<=[/._-])/)
+    .flatMap((part) => [part, h("wbr")]);
+}
+
 /** What an element holds, replaced. */
 export function show(element, ...children) {
   element.replaceChildren(...children.flat(Infinity).filter((c) => c !== null && c !== undefined && c !== false));

@@ -6,6 +6,7 @@ import { Minimap } from "scope/minimap";
 import { shapesText } from "scope/numbers";
 
 const [SMALLEST, LARGEST, LEGIBLE] = [0.12, 2.5, 0.82];
+const [NAME_FONT, SIZE_FONT] = ["600 13px", "12px"]; // as in network.css
 
 export class GraphView {
   constructor(network, store) {
@@ -21,6 +22,7 @@ export class GraphView {
       this.canvas,
     );
     this.minimap = new Minimap((x, y) => this.centre(x, y));
+    this.stage = h("div", { class: "graph-stage" }, this.svg, this.minimap.element);
     this.search = h("input", {
       type: "search",
       placeholder: "Search layers  ( / )",
@@ -34,7 +36,7 @@ export class GraphView {
       "section",
       { class: "graph-pane", "aria-label": "Network" },
       h("div", { class: "graph-tools" }, this.search, this.found, h("span", { class: "grow" }), ...this.buttons()),
-      h("div", { class: "graph-stage" }, this.svg, this.minimap.element),
+      this.stage,
     );
     this.listen();
     store.watch((values, changed) => this.follow(changed));
@@ -79,6 +81,7 @@ export class GraphView {
         },
         "+",
       ),
+      h("button", { type: "button", title: "As wide as there is room (w)", onclick: () => this.fitWidth() }, "Width"),
       h("button", { type: "button", title: "The whole network (0)", onclick: () => this.fit() }, "Fit"),
     ].filter(Boolean);
   }
@@ -101,7 +104,7 @@ export class GraphView {
       "g",
       { class: "group" },
       s("rect", { x: group.x, y: group.y, width: group.width, height: group.height, rx: 10 }),
-      this.foldButton(group.fold, group.x + group.width + 14, group.y + 14, `−`, `Fold ${fold.times} blocks`),
+      this.foldButton(group.fold, group.x + group.width + 14, group.y + 14, `−`, `Fold ${fold.times} ${fold.beside ? "branches" : "blocks"}`),
       s("text", { x: group.x + group.width + 30, y: group.y + 19, class: "group-name" }, `×${fold.times}`),
     );
   }
@@ -132,10 +135,12 @@ export class GraphView {
     const first = this.network.layer(node.layers[0]);
     const fold = node.fold === null ? null : this.network.folds[node.fold];
     const [x, y] = [node.x - node.width / 2, node.y - node.height / 2];
-    const name = fold ? `×${fold.times}` : title(first);
+    const room = node.width - 20;
+    const name = fold ? `×${fold.times}` : fitted(title(first), room, NAME_FONT);
     const last = this.network.layer(node.layers[node.layers.length - 1]);
+    const range = fold?.beside ? "alike branches" : `${first.name} to ${last.name}`;
     const size = fold
-      ? shortened(fold.kinds.join(", "), 29)
+      ? fitted(fold.kinds.join(", "), room, SIZE_FONT)
       : shapesText(first.outputs.map((o) => (o.length > 1 ? o.slice(1) : o)));
     const marks = {
       norm: s("text", { x: node.width - 10, y: fold ? 19 : 36, class: "node-norm" }),
@@ -159,8 +164,8 @@ export class GraphView {
       s(
         "text",
         { x: 10, y: 19, class: "node-name" },
-        shortened(name, 23),
-        fold && s("tspan", { class: "node-size", dx: 8 }, `${first.name} to ${last.name}`),
+        name,
+        fold && s("tspan", { class: "node-size", dx: 8 }, fitted(range, room - 34, `600 ${SIZE_FONT}`)),
       ),
       marks.size,
       marks.norm,
@@ -171,7 +176,7 @@ export class GraphView {
           node.width + 22,
           node.height / 2,
           "+",
-          `Unfold ${fold.times} blocks of ${fold.size} layers`,
+          `Unfold ${fold.times} ${fold.beside ? "branches" : "blocks"} of ${fold.size} layers`,
         ),
     );
     this.marks.nodes.set(node.id, { group, node, ...marks });
@@ -234,7 +239,8 @@ export class GraphView {
     const gradient = norm === null ? "" : `, gradient norm ${normText(norm)}`;
     if (node.fold === null) return `Layer ${title(first)}, output ${shapesText(first.outputs)}${gradient}`;
     const fold = this.network.folds[node.fold];
-    return `${fold.times} repeated blocks of ${fold.kinds.join(", ")}${gradient}`;
+    const what = fold.beside ? "branches that are alike, each" : "repeated blocks of";
+    return `${fold.times} ${what} ${fold.kinds.join(", ")}${gradient}`;
   }
 
   // --- folding, searching, choosing -------------------------------------------------------------------------
@@ -315,8 +321,9 @@ export class GraphView {
         from = { x: event.clientX, y: event.clientY, view: { ...this.view } };
     });
     window.addEventListener("pointermove", (event) => {
-      if (from)
-        this.look({ ...from.view, x: from.view.x + event.clientX - from.x, y: from.view.y + event.clientY - from.y });
+      if (!from) return;
+      this.moved = true;
+      this.look({ ...from.view, x: from.view.x + event.clientX - from.x, y: from.view.y + event.clientY - from.y });
     });
     window.addEventListener("pointerup", () => {
       from = null;
@@ -326,7 +333,10 @@ export class GraphView {
       (event) => {
         event.preventDefault();
         if (event.ctrlKey || event.metaKey) this.zoomBy(Math.exp(-event.deltaY * 0.01), event.offsetX, event.offsetY);
-        else this.look({ ...this.view, x: this.view.x - event.deltaX, y: this.view.y - event.deltaY });
+        else {
+          this.moved = true;
+          this.look({ ...this.view, x: this.view.x - event.deltaX, y: this.view.y - event.deltaY });
+        }
       },
       { passive: false },
     );
@@ -337,32 +347,55 @@ export class GraphView {
         this.move(way);
       }
     });
-    new ResizeObserver(() => this.look(this.view)).observe(this.svg);
+    new ResizeObserver(() => this.resized()).observe(this.svg);
+  }
+
+  /** Keeps what stood in the middle there; before anybody has moved, the first view again. */
+  resized() {
+    if (!this.room) return;
+    const { room } = this;
+    if (!this.moved) this.begin(this.first);
+    else
+      this.centre(
+        (room.width / 2 - this.view.x) / this.view.zoom,
+        (room.height / 2 - this.view.y) / this.view.zoom,
+      );
   }
 
   zoomBy(factor, x = this.svg.clientWidth / 2, y = this.svg.clientHeight / 2) {
     const zoom = Math.min(Math.max(this.view.zoom * factor, SMALLEST), LARGEST);
     const ratio = zoom / this.view.zoom;
+    this.moved = true;
     this.look({ zoom, x: x - (x - this.view.x) * ratio, y: y - (y - this.view.y) * ratio });
   }
 
   look(view) {
     this.view = view;
+    this.room = { width: this.svg.clientWidth, height: this.svg.clientHeight };
     this.canvas.setAttribute("transform", `translate(${view.x},${view.y}) scale(${view.zoom})`);
     this.minimap.frame({
       x: -view.x / view.zoom,
       y: -view.y / view.zoom,
-      width: this.svg.clientWidth / view.zoom,
-      height: this.svg.clientHeight / view.zoom,
+      width: this.room.width / view.zoom,
+      height: this.room.height / view.zoom,
     });
   }
 
   fit() {
+    this.moved = true;
     this.view.zoom = Math.max(
       Math.min(this.svg.clientWidth / this.plan.width, this.svg.clientHeight / this.plan.height, 1),
       SMALLEST,
     );
     this.centre(0, 0);
+  }
+
+  /** All branches side by side in view, at the height of the chosen layer. */
+  fitWidth() {
+    this.moved = true;
+    this.view.zoom = Math.max(Math.min(this.svg.clientWidth / this.plan.width, 1), SMALLEST);
+    const node = this.plan.nodes.get(this.plan.idOf(this.store.values.selected));
+    this.centre(node.x, node.y);
   }
 
   /** Moves to a point of the network, but not beyond its ends: empty space tells nothing. */
@@ -380,6 +413,8 @@ export class GraphView {
 
   /** The first view: all of a small network, else the layer where the way back begins. */
   begin(index) {
+    this.first = index;
+    this.moved = false;
     const whole = Math.min(this.svg.clientWidth / this.plan.width, this.svg.clientHeight / this.plan.height, 1);
     const node = this.plan.nodes.get(this.plan.idOf(index));
     this.view.zoom = whole > LEGIBLE ? whole : Math.min(Math.max(this.svg.clientWidth / this.plan.width, LEGIBLE), 1);
@@ -393,6 +428,7 @@ export class GraphView {
     const margin = Math.min(140, this.svg.clientHeight / 4);
     const side = (WIDTH / 2) * this.view.zoom;
     const inside = x > side && x < this.svg.clientWidth - side && y > margin && y < this.svg.clientHeight - margin;
+    this.moved = true;
     if (!inside) this.centre(node.x, node.y);
   }
 }
@@ -402,8 +438,15 @@ export function title(layer) {
   return layer.name === layer.label ? layer.name : `${layer.name} ${layer.label}`;
 }
 
-function shortened(text, most) {
-  return text.length > most ? `${text.slice(0, most - 1)}…` : text;
+const pencil = document.createElement("canvas").getContext("2d");
+
+/** A text as far as there is room for it in this font. */
+function fitted(text, room, font) {
+  pencil.font = `${font} ${getComputedStyle(document.documentElement).getPropertyValue("--font")}`;
+  if (pencil.measureText(text).width <= room) return text;
+  let length = text.length - 1;
+  while (length > 1 && pencil.measureText(`${text.slice(0, length)}…`).width > room) length -= 1;
+  return `${text.slice(0, length)}…`;
 }
 
 function arrowHead(id, name) {

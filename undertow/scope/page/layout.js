@@ -5,6 +5,7 @@ import { numberText } from "scope/numbers";
 
 export const WIDTH = 200;
 const HEIGHT = 46;
+const BESIDE = 24; // room for the button that unfolds
 
 /** Nodes {id, layers, fold, x, y, width, height}, edges {from, to, links, points}, groups, width, height.
  *  id: "n12" of layer 12, "f3" of fold 3. links: pairs [reader, source]; an edge runs from source to reader.
@@ -24,7 +25,8 @@ export function place(network, open) {
     if (!nodes.has(id)) nodes.set(id, { id, layers: [], fold: id[0] === "f" ? Number(id.slice(1)) : null });
     nodes.get(id).layers.push(layer.index);
   }
-  for (const id of nodes.keys()) graph.setNode(id, { width: WIDTH, height: HEIGHT });
+  for (const [id, node] of nodes)
+    graph.setNode(id, { width: node.fold === null ? WIDTH : WIDTH + 2 * BESIDE, height: HEIGHT });
   const edges = new Map();
   for (const layer of network.shown) {
     for (const source of layer.reads) {
@@ -38,7 +40,7 @@ export function place(network, open) {
   }
   for (const edge of edges.values()) graph.setEdge(edge.from, edge.to, {});
   layout(graph);
-  for (const [id, node] of nodes) Object.assign(node, graph.node(id));
+  for (const [id, node] of nodes) Object.assign(node, graph.node(id), { width: WIDTH });
   for (const edge of edges.values()) edge.points = graph.edge(edge.from, edge.to).points;
   const size = graph.graph();
   return {
@@ -51,10 +53,11 @@ export function place(network, open) {
   };
 }
 
-/** Frames around the layers of folds that are open. */
+/** Frames around the layers of folds that are open; around the first of branches that stand side by side. */
 function groups(network, nodes, open) {
   return [...open].map((fold) => {
-    const inside = network.folds[fold].layers.map((index) => nodes.get(`n${index}`));
+    const { layers, size, beside } = network.folds[fold];
+    const inside = layers.slice(0, beside ? size : layers.length).map((index) => nodes.get(`n${index}`));
     const left = Math.min(...inside.map((n) => n.x)) - WIDTH / 2 - 10;
     const right = Math.max(...inside.map((n) => n.x)) + WIDTH / 2 + 10;
     const top = Math.min(...inside.map((n) => n.y)) - HEIGHT / 2 - 9;

@@ -202,34 +202,53 @@ class Maps {
   }
 
   paint(canvas, kind, place, side, over) {
-    const {
-      size: [height, width],
-    } = this.sheets[kind];
-    const scale = side / Math.max(height, width);
-    const dense = Math.min(devicePixelRatio || 1, 2);
-    canvas.width = Math.max(Math.round(width * scale * dense), 1);
-    canvas.height = Math.max(Math.round(height * scale * dense), 1);
-    canvas.style.aspectRatio = `${width} / ${height}`;
-    canvas.setAttribute("role", "img");
-    canvas.setAttribute(
-      "aria-label",
-      `${kind === "output" ? "Feature" : "Gradient"} map of channel ${this.channels[place]}`,
-    );
-    const context = canvas.getContext("2d");
-    context.fillStyle = colour("--raised");
-    context.fillRect(0, 0, canvas.width, canvas.height);
-    if (this.picture && over > 0) {
-      context.globalAlpha = over;
-      context.filter = "grayscale(1)";
-      context.imageSmoothingEnabled = this.picture.width > canvas.width / 4;
-      context.drawImage(this.picture, 0, 0, canvas.width, canvas.height);
-      context.filter = "none";
-      context.globalAlpha = 1;
-    }
-    context.imageSmoothingEnabled = width > 40;
-    context.drawImage(coloured(this.levels[kind], this.sheets[kind], place), 0, 0, canvas.width, canvas.height);
-    if (side > 100) hatch(context, this.levels[kind], this.sheets[kind], place, canvas);
+    const what = kind === "output" ? "Feature map" : "Gradient map";
+    const label = `${what} of channel ${this.channels[place]}`;
+    paint(canvas, this.levels[kind], this.sheets[kind], place, side, { label, over, picture: this.picture });
   }
+}
+
+/** The gradient maps of a layer in a row, as they stand in the page. */
+export async function strip(place, network, run, layer) {
+  const sheet = network.maps(run, layer.index).gradient;
+  const picture = network.picture && (await image(network.picture));
+  const levels = await levelsOf(sheet);
+  show(
+    place,
+    layer.channels.map((channel, i) => {
+      const canvas = h("canvas", { class: "map" });
+      paint(canvas, levels, sheet, i, 64, { label: `Gradient map of channel ${channel}`, over: 0.3, picture });
+      return h("figure", { class: "thumbnail" }, canvas, h("figcaption", {}, channel));
+    }),
+  );
+}
+
+/** One map of a sheet over the picture. side: of the canvas, in pixels of the page. */
+function paint(canvas, levels, sheet, place, side, { label, over, picture }) {
+  const {
+    size: [height, width],
+  } = sheet;
+  const scale = side / Math.max(height, width);
+  const dense = Math.min(devicePixelRatio || 1, 2);
+  canvas.width = Math.max(Math.round(width * scale * dense), 1);
+  canvas.height = Math.max(Math.round(height * scale * dense), 1);
+  canvas.style.aspectRatio = `${width} / ${height}`;
+  canvas.setAttribute("role", "img");
+  canvas.setAttribute("aria-label", label);
+  const context = canvas.getContext("2d");
+  context.fillStyle = colour("--raised");
+  context.fillRect(0, 0, canvas.width, canvas.height);
+  if (picture && over > 0) {
+    context.globalAlpha = over;
+    context.filter = "grayscale(1)";
+    context.imageSmoothingEnabled = picture.width > canvas.width / 4;
+    context.drawImage(picture, 0, 0, canvas.width, canvas.height);
+    context.filter = "none";
+    context.globalAlpha = 1;
+  }
+  context.imageSmoothingEnabled = width > 40;
+  context.drawImage(coloured(levels, sheet, place), 0, 0, canvas.width, canvas.height);
+  if (side > 100) hatch(context, levels, sheet, place, canvas);
 }
 
 function image(address) {

@@ -1,9 +1,10 @@
 // What is told about the chosen layer: what arrives and leaves, numbers, formula.
 
 import { barChart } from "scope/chart";
-import { h } from "scope/dom";
+import { breakable, h } from "scope/dom";
 import { title } from "scope/graph";
 import { scaleOf } from "scope/layout";
+import { strip } from "scope/maps";
 import { bytesText, countText, numberText, shapesText, shareText } from "scope/numbers";
 
 /** What arrives at the layer's output, what it computes, what it sends on. */
@@ -15,10 +16,41 @@ export function wayBackTab(place, network, store) {
     h(
       "div",
       { class: "columns" },
-      h("div", { class: "stack" }, arriving(network, run, layer, arrived), sending(network, run, layer)),
+      h(
+        "div",
+        { class: "stack", id: "way" },
+        arriving(network, run, layer, arrived),
+        sending(network, run, layer),
+      ),
       h("div", { class: "stack" }, formula(layer), facts(layer)),
     ),
   );
+  return pictured(place.querySelector("#way"), network, run, layer);
+}
+
+/** The arriving gradient in pictures: its maps and the histogram of its values. */
+function pictured(place, network, run, layer) {
+  const found = network.numbers(run, layer.index).histograms.gradient;
+  if (!found || found.counts.reduce((a, b) => a + b, 0) < 2) return null;
+  const spot = h("div", {});
+  const maps = network.maps(run, layer.index).gradient && h("div", { class: "map-strip" });
+  const shown = layer.channels.length;
+  const count = layer.outputs[0]?.[1];
+  place.append(
+    h(
+      "div",
+      { class: "card" },
+      h("h3", {}, `What arrives, in ${network.runs[run].name}`),
+      maps && [
+        h("div", { class: "soft" }, `First sample, ${shown} of ${count} channels: blue below 0, orange above`),
+        maps,
+      ],
+      spot,
+    ),
+  );
+  if (maps) strip(maps, network, run, layer);
+  const chart = histogram(spot, found, "--series-2");
+  return () => chart.destroy();
 }
 
 function arriving(network, run, layer, arrived) {
@@ -104,7 +136,7 @@ function table(network, rows, run, id) {
         h(
           "tr",
           { class: row.sum ? "sum" : null },
-          h("th", { scope: "row" }, row.name),
+          h("th", { scope: "row" }, breakable(row.name)),
           ...row.cells.map((cell, place) =>
             h(
               "td",
@@ -143,7 +175,9 @@ function facts(layer) {
     ["Multiply-adds forward", countText(layer.forward)],
     ["Multiply-adds backward", countText(layer.backward)],
     ["Kept for the way back", bytesText(layer.kept)],
-    ...Object.entries(layer.details),
+    ...Object.entries(layer.details).map(([name, value]) =>
+      name === "cfg" || name === "prototxt" ? ["Stands in", h("span", { title: value }, breakable(value.split("/").pop()))] : [name, value],
+    ),
   ];
   return card(
     "Layer",

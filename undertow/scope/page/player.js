@@ -81,13 +81,20 @@ export class Player {
     const { step, run } = this.store.values;
     const last = this.network.order.length;
     if (step === 0) {
-      const loss = Number(Number(this.network.runs[run].loss).toPrecision(6));
-      return `Forward pass done, loss ${loss}. ${last} steps back`;
+      const { loss } = this.network.runs[run];
+      const told = this.network.lossless ? "no loss" : `loss ${Number(Number(loss).toPrecision(6))}`;
+      return `Forward pass done, ${told}. ${last} steps back`;
     }
     const layer = this.network.layer(this.network.order[step - 1]);
     const norm = this.network.gradient(run, layer.index);
-    const what = norm === null ? "no gradient arrives" : `gradient norm ${numberText(norm)}`;
+    const what = norm === null ? this.without(layer) : `gradient norm ${numberText(norm)}`;
     return `Step ${step} of ${last}: layer ${title(layer)}, ${what}`;
+  }
+
+  /** Why no gradient arrives at a layer. */
+  without(layer) {
+    const begins = layer.formula.length > 0 && this.network.readers.get(layer.index).length === 0;
+    return begins ? "its loss begins here" : "no gradient arrives";
   }
 
   draw() {
@@ -121,12 +128,15 @@ export class Player {
       click: (place) => this.go(place + 1),
       hooks: { draw: [(plot) => this.line(plot)] },
     };
-    return lineChart(
+    const chart = lineChart(
       this.place,
       network.runs.map((run) => run.name),
       [steps, ...columns],
       options,
     );
+    if (columns.flat().includes(null))
+      this.place.append(h("div", { class: "gaps soft" }, "gaps: no gradient arrives, or it is 0"));
+    return chart;
   }
 
   line(plot) {
