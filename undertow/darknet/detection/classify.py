@@ -178,6 +178,7 @@ def guesses(
                 if isinstance(made, FormatError):
                     left_out.add(made)
                 else:
+                    left_out.read()
                     values = _summed(net, made, tree, only_leaves, size)
                     label = -1 if labels is None else labels.first_in(paths[number])
                     yield Guess(number, paths[number], label, values, top_k(values, k))

@@ -61,6 +61,7 @@ def find_in_pictures(
             if isinstance(fitted, FormatError):
                 left_out.add(fitted)
             else:
+                left_out.read()
                 image, size = fitted
                 net.predict(image[None])
                 with np.errstate(over="ignore", invalid="ignore"):  # huge boxes of a young net
@@ -100,7 +101,8 @@ def check_takes_pictures(net: Network) -> None:
 
 
 class LeftOut:
-    """The pictures of a list that cannot be read: each is told by an UndertowWarning with its file and why.
+    """The pictures of a list that cannot be read: each is told by an UndertowWarning with its file and why, as soon as
+    one can be read; if none can, that is an error.
 
     count: pictures of the list.
     """
@@ -108,13 +110,20 @@ class LeftOut:
     def __init__(self, count: int) -> None:
         self.count = count
         self.problems: list[FormatError] = []
+        self._some_read = False
 
     def add(self, problem: FormatError) -> None:
         """One more, of which no other picture takes the place."""
         self.problems.append(problem)
-        if len(self.problems) < self.count:
-            message = f"{describe(problem.reason, problem.file)}; the picture does not count"
-            warnings.warn(UndertowWarning(message), stacklevel=3)
+        if self._some_read:
+            _tell(problem)
+
+    def read(self) -> None:
+        """A picture that could be read."""
+        if not self._some_read:
+            self._some_read = True
+            for problem in self.problems:
+                _tell(problem)
 
     def finish(self) -> None:
         """At the end of the list: a count. Raises FormatError when no picture could be read."""
@@ -128,3 +137,8 @@ class LeftOut:
         if len(self.problems) > 1:
             message = f"{len(self.problems)} of {self.count} pictures cannot be read and do not count"
             warnings.warn(UndertowWarning(message), stacklevel=3)
+
+
+def _tell(problem: FormatError) -> None:
+    message = f"{describe(problem.reason, problem.file)}; the picture does not count"
+    warnings.warn(UndertowWarning(message), stacklevel=4)
