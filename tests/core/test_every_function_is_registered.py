@@ -19,6 +19,7 @@ NOT_OPERATIONS = {
     "DifferenceLoss": "base of the losses of a difference",
     "Recurrent": "base of the fused recurrent layers",
     "PythonCall": "runs a layer class of the user's",
+    "LayerCall": "runs a Caffe layer with its own forward and backward",
 }
 
 

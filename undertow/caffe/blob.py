@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,18 +17,43 @@ Shape = tuple[int, ...]
 MAX_AXES = 32
 
 
-class _Memory:
-    """A run of numbers that several blobs may look at; set aside at the first look, filled with zeros."""
+class Later:
+    """Numbers that a blob will hold as soon as somebody looks: `write` puts `count` of them into an array."""
 
-    __slots__ = ("array",)
+    __slots__ = ("count", "write")
+
+    def __init__(self, count: int, write: Callable[[Array], object]) -> None:
+        self.count, self.write = count, write
+
+
+class Memory:
+    """A run of numbers that several blobs may look at; set aside at the first look, filled with zeros.
+
+    array: the numbers, None before the first look. later: what is to be written into it at the next look.
+    """
+
+    __slots__ = ("array", "later", "seen")
 
     def __init__(self) -> None:
         self.array: Array | None = None
+        self.later: Later | None = None
+        self.seen = False
 
     def room(self, count: int, dtype: np.dtype[Any]) -> Array:
-        if self.array is None or self.array.size < count:
-            self.array = np.zeros(count, dtype)
+        """At least so many numbers."""
+        self.seen = True
+        later, self.later = self.later, None
+        needed = count if later is None else max(count, later.count)
+        if self.array is None or self.array.size < needed:
+            self.array = np.zeros(needed, dtype)
+        if later is not None:
+            later.write(self.array[: later.count])
         return self.array
+
+    @property
+    def is_held(self) -> bool:
+        """Whether anybody but this object has the array."""
+        return self.array is not None and sys.getrefcount(self.array) > 2
 
 
 class Blob:
@@ -42,7 +68,7 @@ class Blob:
     def __init__(self, shape: Sequence[int] = (0,), dtype: Any = np.float32) -> None:
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.shape: Shape = ()
-        self._data, self._diff = _Memory(), _Memory()
+        self._data, self._diff = Memory(), Memory()
         self._views: dict[str, tuple[Array, Array]] = {}
         self.reshape(*shape)
 
@@ -56,7 +82,41 @@ class Blob:
         """The gradient."""
         return self._view("diff", self._diff)
 
-    def _view(self, name: str, memory: _Memory) -> Array:
+    def memory(self, name: str) -> Memory:
+        """What is behind "data" or "diff"."""
+        return self._data if name == "data" else self._diff
+
+    def fill_later(self, name: str, later: Later) -> None:
+        """Let "data" or "diff" have other numbers: written when somebody looks, or at once where somebody does."""
+        memory = self.memory(name)
+        memory.later = None
+        if memory.seen:
+            self._views.pop(name, None)
+            memory.seen = memory.is_held
+        if memory.seen:
+            later.write(memory.room(later.count, self.dtype)[: later.count])
+        else:
+            memory.later = later
+
+    def forget_later(self) -> None:
+        """Other numbers are on the way: those that nobody has looked at yet are not needed any more."""
+        for memory in (self._data, self._diff):
+            if memory.later is not None and memory.later.write is not _zero:
+                memory.later = None
+
+    def clear_diff(self) -> None:
+        """Set the gradient to 0."""
+        self.fill_later("diff", Later(self.count, _zero))
+
+    def take_over_diff(self) -> bool:
+        """Whether the gradient is 0 and nobody has looked at it since; it then need not be set to 0 any more."""
+        later = self._diff.later
+        cleared = later is not None and later.write is _zero
+        if cleared:
+            self._diff.later = None
+        return cleared
+
+    def _view(self, name: str, memory: Memory) -> Array:
         whole = memory.room(self.count, self.dtype)
         known = self._views.get(name)
         if known is not None and known[0] is whole:
@@ -96,7 +156,7 @@ class Blob:
 
     def own_data(self) -> None:
         """Stop sharing: a value of its own, zeros."""
-        self._data = _Memory()
+        self._data = Memory()
         self._views.pop("data", None)
 
     def _check_count(self, other: Blob) -> None:
@@ -133,6 +193,10 @@ class Blob:
 
     def __repr__(self) -> str:
         return f"<Blob {shape_text(self.shape)}>"
+
+
+def _zero(array: Array) -> None:
+    array.fill(0)
 
 
 def legacy_length(shape: Shape, axis: int) -> int:

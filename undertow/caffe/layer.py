@@ -187,6 +187,10 @@ class Layer:
             self._store(y, blob, index)
         return self.loss_of(top)
 
+    def forget_pass(self) -> None:
+        """The blobs come from elsewhere: a backward pass has to compute anew what it needs."""
+        self._xs, self._ws, self._ys = [], [], None
+
     def loss_of(self, top: Sequence[Blob]) -> float:
         """The sum of loss weight times value over the tops."""
         weighted = [blob for blob, weight in zip(top, self.loss_weights, strict=False) if weight]
@@ -203,15 +207,22 @@ class Layer:
             for blob, need in zip(self.blobs, self.param_propagate_down, strict=True)
         ]
         with enable_grad() if wanted else no_grad():
-            try:
-                ys = self.compute(self._xs, self._ws)
-            except UndertowError as error:
-                raise self.placed(error) from error
-            except MemoryError as error:
-                raise self.error("there is not enough memory for this layer", "use a smaller batch or image") from error
-        found = as_list(ys)
+            found = self.computed(self._xs, self._ws)
         self._ys = found if wanted else None
         return found
+
+    def computed(self, bottom: Sequence[Variable], params: Sequence[Variable]) -> list[Result]:
+        """What `compute` gives; errors are told with this layer's place."""
+        try:
+            return as_list(self.compute(bottom, params))
+        except UndertowError as error:
+            raise self.placed(error) from error
+        except MemoryError as error:
+            raise self.no_room() from error
+
+    def no_room(self) -> ShapeError:
+        """The error for a layer that needs more memory than there is."""
+        return self.error("there is not enough memory for this layer", "use a smaller batch or image")
 
     def _needs(self, count: int) -> list[bool]:
         return self.bottom_need_backward if len(self.bottom_need_backward) == count else [True] * count

@@ -28,6 +28,7 @@ from undertow.caffe.insert_splits import insert_splits
 from undertow.caffe.layer import Context, Layer, PythonLoader
 from undertow.caffe.net_function import NetFunction
 from undertow.caffe.phases import filter_net
+from undertow.caffe.planned import NetPlans
 from undertow.caffe.proto.api import read_caffemodel, read_prototxt, write_caffemodel
 from undertow.caffe.proto.message import Message, new_message
 from undertow.caffe.proto.schema import DEFAULT_FORK, ForkLike
@@ -92,6 +93,7 @@ class Net:
         if fill and LOGGER.isEnabledFor(logging.INFO):
             for line in building_lines(self):
                 self.log(line)
+        self.plans = NetPlans(self)
         if weights is not None:
             self.copy_from(weights)
 
@@ -192,6 +194,8 @@ class Net:
 
     def forward(self, start: str | int | None = None, end: str | int | None = None) -> float:
         """Run the layers from start to end, both included; the whole net by default. Returns their weighted loss."""
+        if start is None and end is None and not any(self.layer_need_backward) and self.plans.can_run:
+            return self.plans.run(backward=False)
         first = 0 if start is None else self.layer_id(start)
         last = len(self.layers) - 1 if end is None else self.layer_id(end)
         return self.forward_from_to(first, last)
@@ -235,10 +239,21 @@ class Net:
             for step in self.after_backward:
                 step(i)
 
+    def forward_backward(self) -> float:
+        """A forward and a backward pass over the whole net; returns the weighted loss.
+
+        Faster than one after the other: as a plan, see `undertow.caffe.planned`. Blobs can be read afterwards.
+        """
+        if self.plans.can_run:
+            return self.plans.run(backward=True)
+        loss = self.forward()
+        self.backward()
+        return loss
+
     def clear_param_diffs(self) -> None:
         """Set the gradients of all parameters to 0."""
         for blob in self.learnable_params:
-            blob.diff[...] = 0
+            blob.clear_diff()
 
     def reshape(self) -> None:
         """Bring all blobs to the shapes that follow from those of the inputs."""

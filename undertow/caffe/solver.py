@@ -135,8 +135,7 @@ class Solver:
         self.net.debug_info = display and bool(p.debug_info)
         total = 0.0
         for _ in range(p.iter_size):
-            total += self.net.forward()
-            self.net.backward()
+            total += self.net.forward_backward()
         loss = self.last_loss = total / p.iter_size
         self._look_at(loss)
         self.loss.add(loss, self.iter - first)

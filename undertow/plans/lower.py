@@ -120,6 +120,9 @@ class _Matcher:
     def _chain(self, number: int, call: Call) -> Chain:
         """The convolution and what can be done in one go with it."""
         chain = Chain(number)
+        after = self._in_place_reader(number)
+        if after is not None:
+            return Chain(number, None, after, cast(float, slope_of(self.program.calls[after])))
         after = self._only_reader(number, number)
         if after is not None and self._is_norm(after):
             chain = Chain(number, norm=after)
@@ -133,11 +136,23 @@ class _Matcher:
                 chain = Chain(number, chain.norm, chain.activation, chain.slope, after, residual)
         return chain
 
-    def _only_reader(self, number: int, first: int) -> int | None:
+    def _in_place_reader(self, number: int) -> int | None:
+        """The activation whose result goes by the name of a call's output: only the gradient of the latter is kept."""
+        (output,) = self.program.calls[number].outputs
+        last = self.program.ends_as(output)
+        if last is None or last == output or output in self.program.returned:
+            return None
+        after = self._only_reader(number, number, seen=False)
+        if after is None or slope_of(self.program.calls[after]) is None:
+            return None
+        return after if self.program.calls[after].outputs == (last,) else None
+
+    def _only_reader(self, number: int, first: int, seen: bool | None = None) -> int | None:
         """The one call that reads the output of a call, if nothing else can see that output."""
         (output,) = self.program.calls[number].outputs
         readers = self.readers.get(output, [])
-        if len(readers) != 1 or output in self.ends or readers[0] in self.taken:
+        seen = output in self.ends if seen is None else seen
+        if len(readers) != 1 or seen or readers[0] in self.taken:
             return None
         if not self._same_walks(number, readers[0]):
             return None

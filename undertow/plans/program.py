@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from undertow.core.variable import Variable
-from undertow.plans.arena import Slot, arena, arrange
+from undertow.plans.arena import Arena, Slot, arena, arrange
 from undertow.plans.gone import withdraw
 from undertow.plans.lower import lower
 from undertow.plans.ordinary import Ordinary
@@ -22,6 +22,14 @@ from undertow.plans.unit import Unit
 
 class Stale(Exception):
     """A parameter is not what it was when the step was recorded: other shape, type or requires_grad."""
+
+
+class NoRoom(MemoryError):
+    """There was not enough memory for an operation, the recorded call of this number."""
+
+    def __init__(self, call: int) -> None:
+        super().__init__(call)
+        self.call = call
 
 
 class Event(NamedTuple):
@@ -49,6 +57,7 @@ class Program:
 
     values, calls, walks: as recorded. lasting: numbers of leaves that are the same Variable in every step.
     kept: name -> (value, value whose gradient is kept), for what is to be readable after the step.
+    memory: where its buffers lie; what is kept stays readable there until the next replay of any program in it.
     avoid: units (by their first call) that may not normalise in place.
     """
 
@@ -59,12 +68,15 @@ class Program:
         lasting: frozenset[int],
         kept: dict[str, tuple[int, int]],
         buffers: dict[int, np.ndarray],
+        memory: Arena = arena,
     ) -> None:
         self.values, self.calls, self.walks = recorder.values, recorder.calls, recorder.walks
         self.layout = result.layout
         self.lasting = lasting
         self.kept = kept
         self.buffers = buffers
+        self.memory = memory
+        self._homes: Mapping[int, np.ndarray] = {}
         self.avoid: set[int] = set()
         self.returned = {leaf.value for leaf in leaves(self.layout) if leaf.kind != "grad"} | {
             d for d, _ in kept.values()
@@ -207,6 +219,14 @@ class Program:
             self.gradients[number] = Gradient(Slot(self.shape(number)))
         return self.gradients[number]
 
+    def same_gradient(self, number: int, other: int) -> None:
+        """Let the gradient of a value be found where, in the end, that of another lies."""
+        self.gradients[number] = self.gradient(other)
+
+    def ends_as(self, number: int) -> int | None:
+        """The last value of the name under which the gradient of this one is kept: a layer in place makes two."""
+        return next((data for data, grad in self.kept.values() if grad == number), None)
+
     def has_backward(self, unit: Unit) -> bool:
         """Whether a unit takes part in any walk."""
         return any(not set(unit.calls).isdisjoint(walk.functions) for walk in self.walks)
@@ -329,13 +349,16 @@ class Program:
 
     def _view(self, number: int, slot: Slot) -> np.ndarray:
         """A slot as an array of a value's shape."""
-        return slot.view(arena.memory).reshape(self.values[number].shape)
+        return slot.view(self.memory.memory).reshape(self.values[number].shape)
 
     def gradient_buffer(self, number: int) -> np.ndarray:
         """An array for the gradient of a leaf: the one used in every replay, if nobody holds it."""
         variable = self._variables[number]
         key = id(variable)
         shape = self.values[number].shape
+        home = self._homes.get(key)
+        if home is not None and variable.grad is None and number not in self._grads:
+            return home
         if number in self.lasting and variable.grad is None and number not in self._grads:
             buffer = self.buffers.get(key)
             if buffer is None or sys.getrefcount(buffer) > 3 or buffer.shape != shape:
@@ -352,14 +375,17 @@ class Program:
         arguments: Sequence[Any],
         sinks: Mapping[int, np.ndarray] | None = None,
         before_walk: Callable[[], None] | None = None,
+        homes: Mapping[int, np.ndarray] | None = None,
     ) -> Any:
-        """Replay the step. Raises Stale where a parameter no longer fits.
+        """Replay the step. Raises Stale where a parameter no longer fits, NoRoom where an operation needs too much.
 
         sinks: by id of a parameter, C-contiguous float32 arrays from which its gradient may be subtracted at once,
         and then does not appear in `.grad`. before_walk: called before each walk backward; it may raise.
+        homes: likewise, arrays whose values are of no more use, in which the gradient is put where that saves a copy;
+        `.grad` then is that array.
         """
-        with arena.in_use():
-            self._sinks = sinks or {}
+        with self.memory.in_use():
+            self._sinks, self._homes = sinks or {}, homes or {}
             self._before_walk = before_walk
             self._check_leaves()
             self.arguments = arguments
@@ -373,24 +399,34 @@ class Program:
                         self._end_walk(walk)
                         walk = event.walk
                         self._begin_walk(walk)
-                    if event.walk is None:
-                        event.unit.forward()
-                    else:
-                        event.unit.backward(event.walk)
+                    self._do(event)
                 self._end_walk(walk)
                 return build(self.layout, self._returned)
             finally:
                 self._let_go()
 
+    @staticmethod
+    def _do(event: Event) -> None:
+        try:
+            if event.walk is None:
+                event.unit.forward()
+            else:
+                event.unit.backward(event.walk)
+        except MemoryError as error:
+            raise NoRoom(event.unit.calls[0]) from error
+
     def keep_into(self, store: Any) -> None:
         """Hand the kept values and gradients of the last replay to store(name, value, gradient or None)."""
         for name, (data, grad) in self.kept.items():
-            gradient = self.gradients.get(grad)
-            found = self._saved_grads.get(grad)
-            if gradient is not None and gradient.written:
-                found = self._view(grad, gradient.slot)
-            store(name, self.array(data), found)
+            store(name, self.array(data), self.kept_gradient(grad))
         self.arguments = ()
+
+    def kept_gradient(self, number: int) -> np.ndarray | None:
+        """The gradient of a kept value after a replay, readable until the next; None where none arrived."""
+        gradient = self.gradients.get(number)
+        if gradient is not None and gradient.written:
+            return self._view(number, gradient.slot)
+        return self._saved_grads.get(number)
 
     def _check_leaves(self) -> None:
         for number in self.lasting:
@@ -411,13 +447,13 @@ class Program:
 
     def _wake(self) -> None:
         """Before the first replay, take the Functions over and withdraw the recorded Variables; bind where needed."""
-        arena.reserve(self.bytes)
-        if self._version == arena.version:
+        self.memory.reserve(self.bytes)
+        if self._version == self.memory.version:
             return
         if not self._awake:
             self._take_over()
-        self._version = arena.version
-        base = arena.memory.ctypes.data
+        self._version = self.memory.version
+        base = self.memory.memory.ctypes.data
         for slot in self._all_slots():
             slot.root.base = base
         for number, slot in self.slots.items():
@@ -469,7 +505,7 @@ class Program:
             variable = self._variables[number]
             if variable.grad is not None:
                 variable.grad = variable.grad + gradient
-            elif gradient is self.buffers.get(id(variable)):
+            elif gradient is self._homes.get(id(variable)) or gradient is self.buffers.get(id(variable)):
                 variable.grad = gradient
             else:
                 variable.grad = np.array(gradient, order="C")
@@ -489,6 +525,7 @@ class Program:
 
     def _let_go(self) -> None:
         """Forget arguments and what ordinary operations made; slots stay where they are."""
+        self._homes = {}
         self._grads.clear()
         self._own_sums.clear()
         for number, value in enumerate(self.values):

@@ -113,10 +113,14 @@ class ConvUnit(Unit):
             if chain.residual is not None and program.wants(chain.residual):
                 program.gradient(chain.residual)
                 self.shares = program.share_gradient(chain.residual, self.z, self)
-            if chain.residual is not None or program.keeps_gradient(self.z):
+            changes = self.norm is not None or chain.slope != 1
+            if chain.residual is not None or (changes and program.keeps_gradient(self.z)):
                 self.g_slot = program.add_slot(Slot(program.shape(self.y)))
             else:
                 self.g_slot = gradient.slot
+            if self.y != self.z and program.keeps_gradient(self.y):
+                # Without batch norm it is written over that of z, or into g_slot.
+                program.same_gradient(self.y, self.z)
 
     def working_slots(self, walk: int | None) -> tuple[Slot, ...]:
         if walk is None or self.norm is None or self.from_z:

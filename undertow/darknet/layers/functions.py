@@ -16,30 +16,6 @@ from undertow.kernels.reference.darknet_blas import shortcut
 Array = np.ndarray[Any, Any]
 
 
-@register(
-    "tap",
-    gradient="twice",
-    forward="y = x",
-    backward="gx = gy",
-    samples=lambda rng: [Sample((rng.standard_normal((2, 3)),), tap, lambda x: x)],
-)
-class Tap(Function):
-    """The same array as another Variable: a place where one path's gradient can be read by itself."""
-
-    passes_on = True  # a plan gives the result its input's memory
-
-    def forward(self, x: Array) -> Array:
-        return x
-
-    def backward_graph(self, gy: Variable) -> Variable:
-        return gy
-
-
-def tap(x: Operand) -> Variable:
-    """x itself, as a new place in the graph."""
-    return Tap()(x)
-
-
 def _mask_samples(rng: np.random.Generator) -> list[Sample]:
     mask = np.array([[1.0, 0.0, 1.0]])
     return [Sample((rng.standard_normal((2, 3)),), lambda x: mask_gradient(x, mask), lambda x: x)]

@@ -18,7 +18,6 @@ from undertow.darknet.files.options_fork import (
     ScaleChannelsOptions,
 )
 from undertow.darknet.files.options_layers import LayerOptions
-from undertow.darknet.layers.functions import tap
 from undertow.darknet.layers.functions_fork import fork_pooling, gaussian_output, space_to_depth
 from undertow.darknet.layers.layer import BuildContext, Layer, Pass, as_image, as_shape
 from undertow.darknet.layers.layers_loss import Yolo
@@ -26,6 +25,7 @@ from undertow.darknet.layers.layers_plain import activate
 from undertow.errors import FormatError
 from undertow.functions.pooling import AvgPool2d
 from undertow.functions.shape import broadcast_to
+from undertow.functions.tap import tap
 
 Array = np.ndarray[Any, Any]
 

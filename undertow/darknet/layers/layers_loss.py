@@ -13,12 +13,12 @@ from undertow.darknet.files.layer_shape import LayerShape
 from undertow.darknet.files.options_heads import YoloOptions
 from undertow.darknet.files.options_layers import CostOptions, LayerOptions, SoftmaxOptions
 from undertow.darknet.files.tree import check_tree, read_tree
-from undertow.darknet.layers.functions import tap
 from undertow.darknet.layers.layer import BuildContext, Layer, Pass, as_image, as_rows, computed
 from undertow.darknet.layers.loss_functions import CostLoss, LogisticLoss, MarkMasked, SoftmaxLoss
 from undertow.darknet.layers.yolo_assignment import YoloRule, YoloStatistics
 from undertow.darknet.layers.yolo_loss import YoloLoss, yolo_output
 from undertow.errors import FormatError, ShapeError
+from undertow.functions.tap import tap
 
 Array = np.ndarray[Any, Any]
 

@@ -9,10 +9,10 @@ import numpy as np
 from undertow.core.variable import Variable
 from undertow.darknet.files.layer_shape import LayerShape
 from undertow.darknet.files.options_layers import LayerOptions, NormalizationOptions
-from undertow.darknet.layers.functions import tap
 from undertow.darknet.layers.layer import BuildContext, Layer, Pass, as_image, computed
 from undertow.darknet.layers.layers_weighted import NormalizedLayer
 from undertow.darknet.layers.normal_functions import DarknetLrn, L2Norm
+from undertow.functions.tap import tap
 
 Array = np.ndarray[Any, Any]
 

@@ -16,7 +16,7 @@ from undertow.darknet.files.options_layers import (
     ShortcutOptions,
     UpsampleOptions,
 )
-from undertow.darknet.layers.functions import shortcut_sum, tap
+from undertow.darknet.layers.functions import shortcut_sum
 from undertow.darknet.layers.functions_fork import (
     blur,
     depth_max,
@@ -30,6 +30,7 @@ from undertow.errors import GraphError
 from undertow.functions import concat, darknet_activation, mean
 from undertow.functions.pooling import MaxPool2d
 from undertow.functions.resample import downsample, upsample
+from undertow.functions.tap import tap
 from undertow.kernels.geometry import PoolGeometry, darknet_pooling
 
 Array = np.ndarray[Any, Any]

@@ -9,11 +9,11 @@ import numpy as np
 from undertow.core.variable import Variable
 from undertow.darknet.files.layer_shape import LayerShape
 from undertow.darknet.files.options_layers import CropOptions, DropoutOptions, LayerOptions
-from undertow.darknet.layers.functions import tap
 from undertow.darknet.layers.layer import BuildContext, Layer, Pass, as_image, computed
 from undertow.darknet.layers.random_functions import Crop as CropFunction
 from undertow.darknet.layers.random_functions import CropRule, DarknetDropout
 from undertow.functions.darknet_activations import DarknetActivation
+from undertow.functions.tap import tap
 
 Array = np.ndarray[Any, Any]
 

@@ -7,9 +7,9 @@ from typing import cast
 from undertow.core.variable import Variable
 from undertow.darknet.files.layer_shape import LayerShape
 from undertow.darknet.files.options_layers import LayerOptions, ReorgOptions
-from undertow.darknet.layers.functions import tap
 from undertow.darknet.layers.layer import BuildContext, Layer, Pass, as_image, as_rows
 from undertow.functions.join import pad
+from undertow.functions.tap import tap
 
 
 class Reorg(Layer):

@@ -1,0 +1,115 @@
+"""How the layers of a net enter its plan: as their operations, or whole, run on their own blobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from undertow.caffe.blob import Blob
+from undertow.caffe.layer import Layer
+from undertow.caffe.layers_shape import Sharing
+from undertow.core.function import Function
+
+if TYPE_CHECKING:
+    from undertow.caffe.net import Net
+
+Array = np.ndarray[Any, Any]
+
+# Their `compute` is nothing but operations, the same whatever the values, and keeps nothing on the layer.
+_OPERATIONS = frozenset({
+    "Convolution", "Deconvolution", "InnerProduct", "Pooling", "LRN", "ReLU", "Sigmoid", "TanH", "ELU", "BNLL",
+    "AbsVal", "Swish", "Clip", "PReLU", "Softmax", "Concat", "Slice", "Scale", "Bias", "Tile", "Permute", "ReLU6",
+    "Axpy", "ShuffleChannel", "ConvolutionDepthwise", "Split", "Flatten", "Reshape", "Eltwise",
+})  # fmt: skip
+
+# What they make has a shape that depends on the values.
+_UNFORESEEABLE = frozenset({"DetectionOutput", "DetectionEvaluate", "Filter"})
+
+# Before a layer in place, whose result the original's backward of this layer would read: it does not.
+_READ_NO_RESULT = frozenset({"Convolution", "ConvolutionDepthwise", "Deconvolution", "InnerProduct", "Concat"})
+
+
+class LayerCall(Function):
+    """A layer run whole on its blobs: what arrives is written into the bottoms, what it makes is taken from the tops.
+
+    Operands: the bottoms, then the parameters, whose gradients the layer itself adds to their diffs.
+    """
+
+    def __init__(self, layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.layer, self.bottom, self.top = layer, list(bottom), list(top)
+
+    @property
+    def label(self) -> str:
+        return f"layer '{self.layer.name}'"
+
+    def forward(self, *xs: Array) -> tuple[Array, ...]:
+        for blob, x in zip(self.bottom, xs, strict=False):
+            _write(blob.data, x)
+        self.layer.forward(self.bottom, self.top)
+        return tuple(blob.data for blob in self.top)
+
+    def backward(self, *gys: Array) -> tuple[Array | None, ...]:
+        for blob, gy in zip(self.top, gys, strict=True):
+            _write(blob.diff, gy)
+        self.layer.backward(self.top, self.bottom)
+        wanted = self.needs_input_grad[: len(self.bottom)]
+        bottoms = [blob.diff if want else None for blob, want in zip(self.bottom, wanted, strict=True)]
+        return (*bottoms, *[None] * len(self.layer.blobs))
+
+
+def _write(to: Array, values: Array) -> None:
+    if not np.may_share_memory(to, values):
+        np.copyto(to, values)
+
+
+def reason_against(net: Net) -> str | None:
+    """Why a net runs layer by layer whatever happens; None for one that can be planned."""
+    if net.dtype != np.float32:
+        return f"its numbers are {net.dtype}"
+    for i, layer in enumerate(net.layers):
+        if layer.type in _UNFORESEEABLE:
+            return f"the shapes that layer '{layer.name}' ({layer.type}) makes depend on the values"
+        if layer.type == "Python" and net.bottom_ids[i]:
+            return f"layer '{layer.name}' is Python code that may change shapes at every pass"
+        if layer.dialect.share_memory and isinstance(layer, Sharing) and (layer.overwritten or _in_place_below(net, i)):
+            return f"a layer works in place on a blob whose memory layer '{layer.name}' ({layer.type}) shares"
+    return None
+
+
+def _in_place_below(net: Net, index: int) -> bool:
+    """Whether a layer after this one works in place on its bottom."""
+    mine = set(net.bottom_ids[index])
+    later = zip(net.bottom_ids[index + 1 :], net.top_ids[index + 1 :], strict=True)
+    return any(mine & set(bottoms) & set(tops) for bottoms, tops in later)
+
+
+def as_operations(net: Net) -> list[bool]:
+    """For each layer whether its operations are recorded; otherwise it is one LayerCall."""
+    found: list[bool] = []
+    makers: dict[int, int] = {}
+    for i, layer in enumerate(net.layers):
+        in_place = set(net.bottom_ids[i]) & set(net.top_ids[i])
+        found.append(_has_operations(layer) and all(_may_follow(net, makers[b], found, layer) for b in in_place))
+        makers.update((top, i) for top in net.top_ids[i])
+    return found
+
+
+def _has_operations(layer: Layer) -> bool:
+    """Whether `compute` says all that the layer does."""
+    if layer.type not in _OPERATIONS or any(layer.loss_weights):
+        return False
+    if layer.type == "Pooling":
+        return len(layer.message.top) == 1 and layer.message.pooling_param.pool != "STOCHASTIC"
+    return layer.type != "Eltwise" or layer.message.eltwise_param.operation != "MAX"
+
+
+def _may_follow(net: Net, maker: int, found: Sequence[bool], layer: Layer) -> bool:
+    """Whether a layer in place is an operation like any other after this maker.
+
+    In the original both then compute their gradients with what stands in the blob at the end.
+    """
+    if not found[maker] or layer.type != "ReLU" or layer.message.relu_param.negative_slope < 0:
+        return False
+    return not layer.dialect.in_place_reads_result or net.layers[maker].type in _READ_NO_RESULT

@@ -1,0 +1,282 @@
+"""The passes of a net as a plan: recorded once per set of shapes without being computed, then replayed.
+
+Sources run as they are, before all else. What a plan has made stays in its own memory until the net's next pass, and
+is written into a blob when somebody looks at it. A net runs layer by layer where something wants to see its layers at
+work: steps before and after layers, debug_info, hooks of the engine, precision "reference".
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from undertow.caffe.blob import Blob, Later
+from undertow.caffe.layer import Layer
+from undertow.caffe.layers_shape import Split
+from undertow.caffe.plan_layers import LayerCall, as_operations, reason_against
+from undertow.core.function import Function
+from undertow.core.hooks import Arrays, Walk
+from undertow.core.modes import enable_grad, modes, no_grad
+from undertow.core.variable import Parameter, Variable
+from undertow.errors import UndertowError
+from undertow.functions.tap import tap
+from undertow.plans.arena import Arena
+from undertow.plans.dry import DryRecorder
+from undertow.plans.program import NoRoom, Program, Stale
+from undertow.plans.record import Outside, Source
+from undertow.plans.results import Result
+from undertow.plans.snapshot import ArrayTaken
+
+if TYPE_CHECKING:
+    from undertow.caffe.net import Net
+
+Array = np.ndarray[Any, Any]
+
+_MOST_PLANS = 8  # per net; the one unused for longest goes first
+
+
+class NetPlans:
+    """The plans of one net. keeps_blobs: whether every blob can be read after a pass, or the net's outputs only."""
+
+    def __init__(self, net: Net) -> None:
+        self.net, self.keeps_blobs = net, True
+        self.reason = reason_against(net)
+        self._sources = [i for i, ids in enumerate(net.bottom_ids) if not ids and net.layers[i].type != "Parameter"]
+        self._plans: OrderedDict[Any, PassPlan] = OrderedDict()
+        self._memory = Arena()
+
+    @property
+    def can_run(self) -> bool:
+        """Whether the next pass may be a replay."""
+        net = self.net
+        seen = net.before_forward or net.after_forward or net.before_backward or net.after_backward or net.debug_info
+        return self.reason is None and not seen and not modes.hooks and modes.precision != "reference"
+
+    def run(self, backward: bool) -> float:
+        """A whole forward pass, and a backward pass after it; returns the weighted loss."""
+        for i in self._sources:
+            self.net.layers[i].forward([], self.net.tops(i))
+        try:
+            return self._plan(backward).run()
+        except Stale:
+            self._plans.clear()
+            return self._plan(backward).run()
+
+    def _plan(self, backward: bool) -> PassPlan:
+        net = self.net
+        shapes = tuple(blob.shape for i in self._sources for blob in net.tops(i))
+        key = (backward, modes.precision, shapes, self.keeps_blobs)
+        found = self._plans.get(key)
+        if found is None:
+            net.reshape()
+            found = self._plans[key] = PassPlan(net, set(self._sources), backward, self.keeps_blobs, self._memory)
+            if len(self._plans) > _MOST_PLANS:
+                self._plans.popitem(last=False)
+        self._plans.move_to_end(key)
+        return found
+
+
+class _Recorder(DryRecorder):
+    """Records a net, whose layers are known not to depend on values; leaves are looked at in every replay."""
+
+    def instead_of_forward(self, function: Function, inputs: Arrays) -> Any:
+        if isinstance(function, LayerCall):
+            return tuple(np.broadcast_to(np.zeros((), blob.dtype), blob.shape) for blob in function.top)
+        return super().instead_of_forward(function, inputs)
+
+    def _source(self, array: Array) -> Source:
+        return Outside(ArrayTaken(array, 0)) if id(array) not in self._arrays else super()._source(array)
+
+
+class PassPlan:
+    """One pass over a net for one set of shapes."""
+
+    def __init__(self, net: Net, sources: set[int], backward: bool, keeps_blobs: bool, memory: Arena) -> None:
+        self.net = net
+        self._backward = backward
+        self._leaves: list[tuple[Variable, Blob, str]] = []
+        self._sources = sources
+        self._operations = as_operations(net)
+        self._parameters = dict(self._make_parameters())
+        self._values: dict[int, Variable] = {}
+        self._first: dict[int, Variable] = {}
+        self._read: set[int] = set()
+        self._call_ends: list[int] = []
+        recorder = _Recorder(())
+        # Operations run on zeros here; what NumPy would say of 0/0 concerns nobody.
+        with recorder, np.errstate(all="ignore"):
+            for i in range(len(net.layers)):
+                self._record(i)
+                self._call_ends.append(len(recorder.calls))
+            roots = self._roots() if backward else []
+            if roots:
+                recorder.before_walk(Walk(tuple(roots), True))
+        self._program = self._make_program(recorder, keeps_blobs, memory)
+        self._losses = [(net.blob_list[j], self._program.kept[str(j)][0]) for j in self._loss_tops()]
+        self._fresh = self._overwritten_parameters()
+        self._values, self._first = {}, {}
+
+    # --- recording --------------------------------------------------------------------------------------
+
+    def _make_parameters(self) -> Iterator[tuple[tuple[int, int], tuple[Variable, Blob]]]:
+        """One Variable for all parameters that share memory; whole layers add to the diffs by themselves."""
+        net = self.net
+        made: dict[int, Variable] = {}
+        for i, (layer, ids) in enumerate(zip(net.layers, net.param_ids, strict=True)):
+            for index, (blob, number) in enumerate(zip(layer.blobs, ids, strict=True)):
+                owner = net.param_owners[number]
+                same = owner >= 0 and net.param_blobs[owner].shape == blob.shape
+                key = owner if same else number
+                if key not in made:
+                    made[key] = Parameter(blob.data, name=f"{layer.name}[{index}]")
+                    self._leaves.append((made[key], blob, "data"))
+                yield (i, index), (made[key], blob)
+
+    def _record(self, i: int) -> None:
+        net, layer = self.net, self.net.layers[i]
+        if i in self._sources:
+            for j in net.top_ids[i]:
+                self._enter(j, self._leaf(net.blob_list[j], self._is_wanted(j)))
+            return
+        recorded = self._backward and layer.need_backward
+        needs = layer._needs(len(net.bottom_ids[i])) if recorded else [False] * len(net.bottom_ids[i])
+        self._read.update(id(self._values[j]) for j in net.bottom_ids[i])
+        bottom = [self._seen(self._values[j], need) for j, need in zip(net.bottom_ids[i], needs, strict=True)]
+        params = [
+            self._seen(self._parameters[i, index][0], recorded and need)
+            for index, need in enumerate(layer.param_propagate_down[: len(layer.blobs)])
+        ]
+        with enable_grad() if recorded else no_grad():
+            found = self._tops(i, layer, bottom, params)
+        for j, y in zip(net.top_ids[i], found, strict=True):
+            self._enter(j, y)
+
+    def _tops(self, i: int, layer: Layer, bottom: list[Variable], params: list[Variable]) -> list[Any]:
+        if not self._operations[i]:
+            return list(LayerCall(layer, self.net.bottoms(i), self.net.tops(i))(*bottom, *params))
+        if isinstance(layer, Split):
+            return [tap(bottom[0]) for _ in self.net.top_ids[i]]
+        return list(layer.computed(bottom, params))
+
+    def _enter(self, blob: int, value: Variable) -> None:
+        self._values[blob] = value
+        self._first.setdefault(blob, value)
+
+    def _leaf(self, blob: Blob, wanted: bool) -> Variable:
+        x = Variable(blob.data, None, wanted)
+        self._leaves.append((x, blob, "data"))
+        return x
+
+    def _is_wanted(self, blob: int) -> bool:
+        """Whether a layer computes the gradient of a source's top."""
+        net = self.net
+        return self._backward and any(
+            layer.need_backward and need
+            for layer, ids in zip(net.layers, net.bottom_ids, strict=True)
+            for j, need in zip(ids, layer._needs(len(ids)), strict=True)
+            if j == blob
+        )
+
+    def _seen(self, x: Variable, need: bool) -> Variable:
+        """What a layer gets: one that computes no gradient for it sees a constant."""
+        if need or not x.requires_grad:
+            return x
+        constant = Variable(x.data, None, False)
+        if x.creator is None:
+            self._leaves += [(constant, blob, name) for leaf, blob, name in self._leaves if leaf is x]
+        return constant
+
+    def _roots(self) -> list[tuple[Variable, Variable]]:
+        """Every value that nobody reads, with what stands in its blob's diff as the seed."""
+        found = []
+        for j, y in self._values.items():
+            if id(y) not in self._read and y.requires_grad and y.creator is not None:
+                blob = self.net.blob_list[j]
+                seed = Variable(blob.diff, None, False)
+                self._leaves.append((seed, blob, "diff"))
+                found.append((y, seed))
+        return found
+
+    def _loss_tops(self) -> list[int]:
+        pairs = zip(self.net.layers, self.net.top_ids, strict=True)
+        return [j for layer, ids in pairs for j, weight in zip(ids, layer.loss_weights, strict=False) if weight]
+
+    def _overwritten_parameters(self) -> list[tuple[Variable, Blob]]:
+        """Parameters whose gradient comes from operations only, in one array: it may be put over what is there."""
+        uses: dict[int, list[bool]] = {}
+        blobs: dict[int, tuple[Variable, Blob]] = {}
+        for (i, _), (x, blob) in self._parameters.items():
+            memory = id(blob.memory("diff"))
+            uses.setdefault(memory, []).append(self._operations[i] and blobs.setdefault(memory, (x, blob))[0] is x)
+        return [blobs[memory] for memory, found in uses.items() if all(found)] if self._backward else []
+
+    def _make_program(self, recorder: _Recorder, keeps_blobs: bool, memory: Arena) -> Program:
+        net = self.net
+        kept = {}
+        for j, last in self._values.items():
+            number, first = recorder.number_of(last), recorder.number_of(self._first[j])
+            if number is None or first is None:
+                continue  # what a source makes and nobody reads
+            if keeps_blobs or j in net.output_ids or net.blob_loss_weights[j]:
+                kept[str(j)] = number, first
+        lasting = frozenset(n for n, value in enumerate(recorder.values) if value.is_leaf)
+        return Program(recorder, Result(None), lasting, kept, {}, memory)
+
+    # --- running ----------------------------------------------------------------------------------------
+
+    def run(self) -> float:
+        """Replay. Raises Stale where a parameter has taken another shape."""
+        for blob in self.net.blob_list:
+            blob.forget_later()
+        for x, blob, name in self._leaves:
+            x.data = blob.data if name == "data" else blob.diff
+            x.clear_grad()
+        homes = {id(x): blob.diff for x, blob in self._fresh if blob.take_over_diff()}
+        self._replay(homes)
+        for layer, operations in zip(self.net.layers, self._operations, strict=True):
+            if operations:
+                layer.forget_pass()
+        self._take_gradients(homes)
+        losses = [float(np.sum(self._program.array(n) * blob.diff, dtype=np.float64)) for blob, n in self._losses]
+        self._program.keep_into(self._store)
+        return sum(losses)
+
+    def _replay(self, homes: dict[int, Array]) -> None:
+        try:
+            self._program.run((), homes=homes)
+        except NoRoom as error:
+            raise self.net.layers[bisect_right(self._call_ends, error.call)].no_room() from error
+        except MemoryError as error:
+            reason = f"there is not enough memory for the net '{self.net.name}'"
+            raise UndertowError(reason, file=self.net.file, remedy="use a smaller batch or image") from error
+
+    def _take_gradients(self, homes: dict[int, Array]) -> None:
+        """The parameters' gradients into their blobs, where they are not yet."""
+        for x, blob in dict(self._parameters.values()).items():
+            home, gradient = homes.get(id(x)), x.grad
+            x.clear_grad()
+            if home is not None and gradient is not home:
+                home[...] = 0 if gradient is None else gradient
+            elif home is None and gradient is not None:
+                diff = blob.diff
+                diff += gradient
+
+    def _store(self, name: str, data: Array, grad: Array | None) -> None:
+        """What a replay has made, for those who look at the blob."""
+        blob = self.net.blob_list[int(name)]
+        for side, values in (("data", data), ("diff", grad)):
+            if values is not None and not _lies_in(values, blob.memory(side).array):
+                blob.fill_later(side, Later(values.size, partial(_copy, values)))
+
+
+def _lies_in(values: Array, memory: Array | None) -> bool:
+    return memory is not None and np.may_share_memory(values, memory)
+
+
+def _copy(values: Array, to: Array) -> None:
+    to.reshape(values.shape)[...] = values
