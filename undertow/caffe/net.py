@@ -239,6 +239,10 @@ class Net:
             for step in self.after_backward:
                 step(i)
 
+    def evaluate(self) -> float:
+        """A forward pass that no backward pass is to follow: a replay like that of `forward_backward`."""
+        return self.plans.run(backward=False) if self.plans.can_run else self.forward()
+
     def forward_backward(self) -> float:
         """A forward and a backward pass over the whole net; returns the weighted loss.
 

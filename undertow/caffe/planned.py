@@ -41,10 +41,10 @@ _MOST_PLANS = 8  # per net; the one unused for longest goes first
 
 
 class NetPlans:
-    """The plans of one net. keeps_blobs: whether every blob can be read after a pass, or the net's outputs only."""
+    """The plans of one net. reason: why it is never planned, or None."""
 
     def __init__(self, net: Net) -> None:
-        self.net, self.keeps_blobs = net, True
+        self.net = net
         self.reason = reason_against(net)
         self._sources = [i for i, ids in enumerate(net.bottom_ids) if not ids and net.layers[i].type != "Parameter"]
         self._plans: OrderedDict[Any, PassPlan] = OrderedDict()
@@ -70,11 +70,11 @@ class NetPlans:
     def _plan(self, backward: bool) -> PassPlan:
         net = self.net
         shapes = tuple(blob.shape for i in self._sources for blob in net.tops(i))
-        key = (backward, modes.precision, shapes, self.keeps_blobs)
+        key = (backward, modes.precision, shapes)
         found = self._plans.get(key)
         if found is None:
             net.reshape()
-            found = self._plans[key] = PassPlan(net, set(self._sources), backward, self.keeps_blobs, self._memory)
+            found = self._plans[key] = PassPlan(net, set(self._sources), backward, self._memory)
             if len(self._plans) > _MOST_PLANS:
                 self._plans.popitem(last=False)
         self._plans.move_to_end(key)
@@ -96,7 +96,7 @@ class _Recorder(DryRecorder):
 class PassPlan:
     """One pass over a net for one set of shapes."""
 
-    def __init__(self, net: Net, sources: set[int], backward: bool, keeps_blobs: bool, memory: Arena) -> None:
+    def __init__(self, net: Net, sources: set[int], backward: bool, memory: Arena) -> None:
         self.net = net
         self._backward = backward
         self._leaves: list[tuple[Variable, Blob, str]] = []
@@ -116,7 +116,7 @@ class PassPlan:
             roots = self._roots() if backward else []
             if roots:
                 recorder.before_walk(Walk(tuple(roots), True))
-        self._program = self._make_program(recorder, keeps_blobs, memory)
+        self._program = self._make_program(recorder, memory)
         self._losses = [(net.blob_list[j], self._program.kept[str(j)][0]) for j in self._loss_tops()]
         self._fresh = self._overwritten_parameters()
         self._values, self._first = {}, {}
@@ -215,14 +215,12 @@ class PassPlan:
             uses.setdefault(memory, []).append(self._operations[i] and blobs.setdefault(memory, (x, blob))[0] is x)
         return [blobs[memory] for memory, found in uses.items() if all(found)] if self._backward else []
 
-    def _make_program(self, recorder: _Recorder, keeps_blobs: bool, memory: Arena) -> Program:
-        net = self.net
+    def _make_program(self, recorder: _Recorder, memory: Arena) -> Program:
+        """Every blob is kept: what the last layer in place made of it, and the gradient of what the first one got."""
         kept = {}
         for j, last in self._values.items():
             number, first = recorder.number_of(last), recorder.number_of(self._first[j])
-            if number is None or first is None:
-                continue  # what a source makes and nobody reads
-            if keeps_blobs or j in net.output_ids or net.blob_loss_weights[j]:
+            if number is not None and first is not None:  # nobody reads some tops of sources
                 kept[str(j)] = number, first
         lasting = frozenset(n for n, value in enumerate(recorder.values) if value.is_leaf)
         return Program(recorder, Result(None), lasting, kept, {}, memory)

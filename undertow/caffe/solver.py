@@ -267,7 +267,7 @@ class Solver:
             if self._stop_requested():
                 log("Test interrupted.", "solver.cpp:396")
                 return []
-            loss += net.forward()
+            loss += net.evaluate()
             scores.add(net)
         if self.param.test_compute_loss:
             log(f"Test loss: {number(loss / passes)}", "solver.cpp:401")

@@ -1,4 +1,4 @@
-"""Recording the training of a Caffe net: blobs are read as they stand when a layer is done, nothing is run twice."""
+"""Recording the training of a Caffe net: blobs are read as the passes have left them, nothing is run twice."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from undertow.caffe.blob import Blob
+from undertow.caffe.layer import Layer
 from undertow.caffe.net import Net
 from undertow.caffe.solver import Callback, Solver
 from undertow.inspect.caffe_run import SOURCES
@@ -23,6 +25,8 @@ from undertow.scope.runs.writer import RunWriter
 
 class SolverRecorder:
     """Writes a run's folder while a solver trains; what it learns stays the same, bit for bit.
+
+    A blob that a layer works on in place is read as that layer has left it, for the layer before as well.
 
     folder: SNAPSHOT_PREFIX_run unless given. every: iterations between two looks at the layers, see `usual_every`.
     ready: called with the writer when the first iteration, or the test before it, begins. Iterations are numbered from
@@ -42,13 +46,10 @@ class SolverRecorder:
         self._written: RunWriter | None = None
         self._images = _samples(solver.net) * int(solver.param.iter_size)
         self._traces: list[LayerTrace] = []
-        self._pass = 0
         self._rate, self._clock = math.nan, time.perf_counter()
         solver.callbacks.append(Callback(self._begin, self._gradients_are_there))
         solver.after_iteration.append(self._iterated)
         solver.after_test.append(self._tested)
-        solver.net.after_forward.append(self._went_forward)
-        solver.net.before_backward.append(self._goes_back)
 
     @property
     def writer(self) -> RunWriter:
@@ -73,7 +74,7 @@ class SolverRecorder:
 
     def _begin(self) -> None:
         _ = self.writer
-        self._pass, self._traces = 0, []
+        self._traces = []
         self._rate, self._clock = self._solver.lr, time.perf_counter()
         coming = self._solver.iter + 1
         if coming == 1 or coming % self._every == 0:
@@ -82,29 +83,20 @@ class SolverRecorder:
             for seen in self._traces:
                 seen.computes = seen.type not in HANDED_ON and seen.type not in SOURCES
 
-    @property
-    def _looks(self) -> bool:
-        """Only the last of iter_size passes is looked at."""
-        return bool(self._traces) and self._pass == self._solver.param.iter_size - 1
-
-    def _went_forward(self, index: int) -> None:
-        if self._looks and self._net.tops(index):
-            seen, data = self._traces[index], self._net.tops(index)[0].data
-            seen.shape, seen.output = data.shape, statistics_of(data, seen.activation)
-
-    def _goes_back(self, index: int) -> None:
-        layer = self._net.layers[index]
-        if self._looks and layer.need_backward and self._net.tops(index) and layer.type not in SOURCES:
-            self._traces[index].gradient = statistics_of(self._net.tops(index)[0].diff)
-        if index == 0:
-            self._pass += 1
-
     def _gradients_are_there(self) -> None:
-        """Before they are clipped, divided by iter_size and decayed."""
-        for seen, layer in zip(self._traces, self._net.layers, strict=False):
+        """After the last of iter_size passes, before gradients are clipped, divided by iter_size and decayed."""
+        for index, (seen, layer) in enumerate(zip(self._traces, self._net.layers, strict=False)):
+            if self._net.tops(index):
+                self._look_at(seen, layer, self._net.tops(index)[0])
             for number, blob in enumerate(layer.blobs):
                 wanted = layer.need_backward and layer.param_propagate_down[number]
                 seen.see_parameter(str(number), blob.data, blob.diff if wanted else None, 0.0)
+
+    @staticmethod
+    def _look_at(seen: LayerTrace, layer: Layer, top: Blob) -> None:
+        seen.shape, seen.output = top.shape, statistics_of(top.data, seen.activation)
+        if layer.need_backward and layer.type not in SOURCES:
+            seen.gradient = statistics_of(top.diff)
 
     def _iterated(self) -> None:
         solver = self._solver
