@@ -194,39 +194,6 @@ def test_a_rate_that_is_no_number_is_refused(tmp_path: Path) -> None:
     solver.close()
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ('lr_policy: "stepp"', "unknown lr_policy 'stepp'.*did you mean 'step'"),
-        ('lr_policy: "step"', "needs a stepsize"),
-        ('lr_policy: "exp" gamma: -1', "gamma must not be negative"),
-        ('lr_policy: "poly"', "needs max_iter"),
-        ('type: "sgd"', "unknown solver type 'sgd'.*did you mean 'SGD'"),
-        ('type: "AdaGrad" momentum: 0.9', "AdaGrad has no momentum"),
-        ('type: "RMSProp" rms_decay: 1', "rms_decay lies between"),
-        ('regularization_type: "L3"', "unknown regularization_type"),
-        ("test_iter: 3", "no test_interval"),
-        ("test_iter: 0 test_interval: 3", "test_iter must be at least 1"),
-        ("test_iter: 3 test_interval: 3 test_state {} test_state {}", "test_state is given 2 times for 1"),
-        ('test_net: "a" test_net: "b" test_iter: 1 test_interval: 3', "test_iter is given 1 times for 2 test nets"),
-        ("iter_size: 0", "iter_size must be at least 1"),
-        ("average_loss: 0", "average_loss must be at least 1"),
-        ("display: -1", "display must not be negative"),
-        ('train_net: "x"', "net and train_net are given"),
-        ('snapshot: 5 snapshot_prefix: "/no/such/folder/x"', "snapshots cannot be written"),
-    ],
-)
-def test_refusals_name_line_and_remedy(tmp_path: Path, text: str, reason: str) -> None:
-    path = write_solver(tmp_path)
-    net = path.read_text().replace('lr_policy: "fixed"', "") if "lr_policy" in text else path.read_text()
-    net = net.replace(f'snapshot_prefix: "{tmp_path}/snap"', "") if "snapshot_prefix" in text else net
-    path.write_text(net + text)
-    with pytest.raises(FormatError, match=reason) as caught:
-        Solver(path)
-    assert caught.value.file == str(path)
-    assert caught.value.line in (1, 2)
-
-
 def test_a_last_snapshot_that_cannot_be_written_is_told_before_training(tmp_path: Path) -> None:
     solver = make(tmp_path, "max_iter: 3")
     for prefix, message in (("/no/such/folder/x", "cannot be written"), ("", "without a snapshot_prefix")):
@@ -238,11 +205,6 @@ def test_a_last_snapshot_that_cannot_be_written_is_told_before_training(tmp_path
     solver.solve()
     assert solver.iter == 3
     solver.close()
-
-
-def test_no_net_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match="no train net is given"):
-        Solver(parse_text('base_lr: 1 lr_policy: "fixed"', "SolverParameter"))
 
 
 @pytest.mark.reference

@@ -56,7 +56,9 @@ class _Parser:
         """The fields of a message up to its closing bracket, or to the end of the file."""
         tokens = self.tokens
         if depth > _DEEPEST:
-            raise self.source.error(f"messages inside each other more than {_DEEPEST} deep", start)
+            raise self.source.error(
+                f"messages inside each other more than {_DEEPEST} deep", start, "look for a { that is not closed"
+            )
         lines = {"": self.source.line(start)}
         object.__setattr__(message, "_lines", lines)
         while not (tokens.current.kind == "end" or (closing and tokens.looking_at(closing))):
@@ -74,7 +76,9 @@ class _Parser:
                 setattr(message, name, value)
         for field in descriptor.required:
             if not message.has_field(field.name):
-                raise self.source.error(f"{descriptor.name} lacks {field.name}, which it must have", start)
+                raise self.source.error(
+                    f"{descriptor.name} lacks {field.name}, which it must have", start, f"write {field.name}: ..."
+                )
 
     def _read_field(self, message: Message, lines: dict[str, int], depth: int) -> None:
         name = self.tokens.current
@@ -86,11 +90,14 @@ class _Parser:
             self._read_unknown(message, name)
             return
         if not field.repeated and message.has_field(field.name):
-            raise self.source.error(f"`{field.name}` is not repeated but given twice", name.start)
+            raise self.source.error(
+                f"`{field.name}` is not repeated but given twice", name.start,
+                f"remove one (the first stands in line {lines.get(field.name)})",
+            )  # fmt: skip
         lines[field.name] = self.source.line(name.start)
         colon = self.tokens.take_symbol(":")
         if field.message is None and not colon:
-            raise self._unexpected(f"':' after {field.name}")
+            raise self._unexpected(f"':' after {field.name}", f"write {field.name}: VALUE")
         if self.tokens.looking_at("["):
             self._read_list(message, field, depth)
         else:
@@ -98,7 +105,9 @@ class _Parser:
 
     def _read_list(self, message: Message, field: Field, depth: int) -> None:
         if not field.repeated:
-            raise self.source.error(f"{field.name} takes one value, not a list", self.tokens.current.start)
+            raise self.source.error(
+                f"{field.name} takes one value, not a list", self.tokens.current.start, "remove the brackets"
+            )
         self.tokens.take()
         if self.tokens.take_symbol("]"):
             return
@@ -107,7 +116,7 @@ class _Parser:
             if self.tokens.take_symbol("]"):
                 return
             if not self.tokens.take_symbol(","):
-                raise self._unexpected(f"',' or ']' in the list of {field.name}")
+                raise self._unexpected(f"',' or ']' in the list of {field.name}", "write [1, 2, 3]")
 
     def _read_value(self, message: Message, field: Field, depth: int) -> None:
         if field.message is not None:
@@ -123,7 +132,7 @@ class _Parser:
         start = self.tokens.current.start
         opening = self.tokens.take_symbol("{<")
         if not opening:
-            raise self._unexpected(f"'{{' after {field.name}")
+            raise self._unexpected(f"'{{' after {field.name}", f"write {field.name} {{ ... }}")
         child = message.add(field.name) if field.repeated else message.mutable(field.name)
         outer = self.layer
         if child.descriptor.name in ("LayerParameter", "V1LayerParameter"):
@@ -150,13 +159,18 @@ class _Parser:
         negative = bool(self.tokens.take_symbol("-"))
         token = self.tokens.current
         if token.kind != "integer":
-            raise self._unexpected(f"a whole number for {field.name}")
+            raise self._unexpected(
+                f"a whole number for {field.name}", "write it in digits, without quotes, point and exponent"
+            )
         self.tokens.take()
         value = _whole(token.text)
         value = -value if negative else value
         low, high = RANGES[field.kind]
         if not low <= value <= high or (negative and low == 0):
-            raise self.source.error(f"{field.name} ({field.kind}) lies between {low} and {high}, not {value}", start)
+            raise self.source.error(
+                f"{field.name} ({field.kind}) lies between {low} and {high}, not {value}", start,
+                f"write a number from {low} on" if value < low else f"write a number up to {high}",
+            )  # fmt: skip
         return value
 
     def _float(self, field: Field) -> float:
@@ -164,19 +178,22 @@ class _Parser:
         token = self.tokens.current
         text = token.text.lower()
         if token.kind == "integer" and len(text) > 1 and text[0] == "0":
-            raise self.source.error(f"{field.name} takes a decimal number, not the octal or hex {text}", token.start)
+            raise self.source.error(
+                f"{field.name} takes a decimal number, not the octal or hex {text}", token.start,
+                f"write {_whole(text)}",
+            )  # fmt: skip
         if token.kind in ("integer", "float"):
             value = float(text.rstrip("f"))
         elif token.kind == "name" and text in ("inf", "infinity", "nan"):
             value = math.nan if text == "nan" else math.inf
         else:
-            raise self._unexpected(f"a number for {field.name}")
+            raise self._unexpected(f"a number for {field.name}", "write it without quotes, such as 0.01 or 5e-4")
         self.tokens.take()
         return sign * value
 
     def _string(self, field: Field) -> bytes:
         if self.tokens.current.kind != "string":
-            raise self._unexpected(f"a string in quotes for {field.name}")
+            raise self._unexpected(f"a string in quotes for {field.name}", f'write {field.name}: "..."')
         parts = []
         while self.tokens.current.kind == "string":
             parts.append(unquote(self.tokens.take(), self.source))
@@ -187,7 +204,7 @@ class _Parser:
         truth = token.text in _TRUE or (token.kind == "integer" and _whole(token.text) == 1)
         falsehood = token.text in _FALSE or (token.kind == "integer" and _whole(token.text) == 0)
         if not truth and not falsehood:
-            raise self._unexpected(f"true or false for {field.name}")
+            raise self._unexpected(f"true or false for {field.name}", "write true or false, without quotes")
         self.tokens.take()
         return truth
 
@@ -223,12 +240,12 @@ class _Parser:
         if self.tokens.looking_at("{<["):
             self._skip_brackets()
         elif not colon:
-            raise self._unexpected(f"':' or '{{' after {name.text:.80}")
+            raise self._unexpected(f"':' or '{{' after {name.text:.80}", "write NAME: VALUE or NAME { ... }")
         else:
             self.tokens.take_symbol("-")
             token = self.tokens.current
             if token.kind in ("symbol", "end"):
-                raise self._unexpected(f"a value for {name.text:.80}")
+                raise self._unexpected(f"a value for {name.text:.80}", "write a number, a word or a string in quotes")
             self.tokens.take()
             while token.kind == "string" and self.tokens.current.kind == "string":
                 self.tokens.take()
@@ -238,14 +255,17 @@ class _Parser:
         while True:
             token = self.tokens.take()
             if token.kind == "end":
-                raise self.source.error("this bracket is never closed", open_ones[-1].start)
+                raise self.source.error("this bracket is never closed", open_ones[-1].start, "close every { with }")
             if token.kind != "symbol":
                 continue
             if token.text in _CLOSING:
                 open_ones.append(token)
             elif token.text in "}>]":
                 if _CLOSING[open_ones[-1].text] != token.text:
-                    raise self.source.error(f"'{token.text}' closes '{open_ones[-1].text}'", token.start)
+                    raise self.source.error(
+                        f"'{token.text}' closes '{open_ones[-1].text}'", token.start,
+                        f"write '{_CLOSING[open_ones[-1].text]}'",
+                    )  # fmt: skip
                 open_ones.pop()
                 if not open_ones:
                     return
@@ -269,7 +289,7 @@ class _Parser:
 
     # Errors.
 
-    def _unexpected(self, wanted: str, remedy: str | None = None) -> TextFormatError:
+    def _unexpected(self, wanted: str, remedy: str) -> TextFormatError:
         token = self.tokens.current
         return self.source.error(f"expected {wanted}, found {describe(token)}", token.start, remedy)
 
@@ -277,8 +297,10 @@ class _Parser:
         if token.text in ("}", ">"):
             return self.source.error(f"'{token.text}' closes nothing", token.start, "remove it, or open it earlier")
         if token.text == "[":
-            return self.source.error("extensions in [brackets] are not part of Caffe's formats", token.start)
-        remedy = "comments begin with #" if token.text == "/" else None
+            return self.source.error(
+                "extensions in [brackets] are not part of Caffe's formats", token.start, "remove it"
+            )
+        remedy = "comments begin with #" if token.text == "/" else "write NAME: VALUE or NAME { ... }"
         return self._unexpected("the name of a field", remedy)
 
 
@@ -292,8 +314,8 @@ def _remedy_for_unknown(near: str | None, forks: list[str]) -> str:
     return "; ".join(ways)
 
 
-def _choices(field: Field) -> str | None:
-    return f"use one of {', '.join(field.enum.numbers)}" if field.enum else None
+def _choices(field: Field) -> str:
+    return f"use one of {', '.join(field.enum.numbers)}" if field.enum else "write a word without quotes"
 
 
 def _whole(text: str) -> int:

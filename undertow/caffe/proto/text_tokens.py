@@ -65,7 +65,7 @@ class Source:
         """The line number (from 1) of a position."""
         return bisect.bisect_right(self._line_starts, position)
 
-    def error(self, reason: str, position: int, remedy: str | None = None) -> TextFormatError:
+    def error(self, reason: str, position: int, remedy: str) -> TextFormatError:
         """An error that points at a position."""
         line = self.line(position)
         column = position - self._line_starts[line - 1] + 1
@@ -114,9 +114,12 @@ class Tokens:
 
     def _check_number(self, text: str, position: int) -> None:
         if len(text) > _LONGEST_NUMBER:
-            raise self.source.error(f"a number of {len(text)} characters", position)
+            raise self.source.error(f"a number of {len(text)} characters", position, "no field holds as many digits")
         if _BAD_OCTAL.match(text):
-            raise self.source.error(f"{text} begins with 0, so it is octal: a whole number of digits 0-7", position)
+            raise self.source.error(
+                f"{text} begins with 0, so it is octal: a whole number of digits 0-7", position,
+                f"write {text.lstrip('0') or '0'}",
+            )  # fmt: skip
 
     def _bad_token(self, position: int) -> TextFormatError:
         text = self.source.text
@@ -125,12 +128,15 @@ class Tokens:
             return self.source.error("a string does not end on its line", position, f"close it with {character}")
         if character.isascii() and (character.isdigit() or character == "."):
             word = re.compile(r"[\w.+-]+").match(text, position)
-            return self.source.error(f"{word[0] if word else character:.40} is not a number", position)
+            return self.source.error(
+                f"{word[0] if word else character:.40} is not a number", position,
+                "write digits alone, such as 12, 0.5 or 5e-4; words go into quotes",
+            )  # fmt: skip
         if not character.isascii():
             code = f"U+{ord(character):04X}"
             remedy = "outside strings and comments only ASCII is allowed; look for typographic quotes and wide spaces"
             return self.source.error(f"an unexpected character {code}", position, remedy)
-        return self.source.error(f"an unexpected character {character!r}", position)
+        return self.source.error(f"an unexpected character {character!r}", position, "remove it, or put it into quotes")
 
 
 def describe(token: Token) -> str:
@@ -157,7 +163,7 @@ def unquote(token: Token, source: Source) -> bytes:
 
     def _code_point(code: int) -> bytes:
         if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
-            raise source.error(f"U+{code:04X} is not a character", token.start)
+            raise source.error(f"U+{code:04X} is not a character", token.start, "write the character itself")
         return chr(code).encode()
 
     body = token.text[1:-1]
