@@ -33,6 +33,7 @@ from undertow.caffe.solver_nets import NetMaker
 from undertow.caffe.solver_options import Checker, learning_rate, rule_options
 from undertow.caffe.solver_report import SmoothedLoss, Stopwatch, report_train_outputs, score_text
 from undertow.errors import NonFiniteError, UndertowError, UndertowWarning
+from undertow.kernels.select import caffe_update
 from undertow.optimizers.caffe import RULES
 
 PathLike = str | os.PathLike[str]
@@ -213,12 +214,16 @@ class Solver:
         self._clip()
         options, count = rule_options(p), len(self.net.learnable_params)
         for index, blob in enumerate(self.net.learnable_params):
+            local, histories = rate * self.net.params_lr[index], self.history[index::count]
+            if self.rule is RULES["SGD"] and p.regularization_type == "L2":
+                decay = p.weight_decay * self.net.params_weight_decay[index]
+                caffe_update(blob.data, blob.diff, histories[0], 1 / p.iter_size, decay, local, options.momentum)
+                continue
             diff = blob.diff
             if p.iter_size != 1:
                 diff *= 1 / p.iter_size
             self._decay(index)
-            local = rate * self.net.params_lr[index]
-            self.rule.update(diff, self.history[index::count], local, self.iter + 1, options)
+            self.rule.update(diff, histories, local, self.iter + 1, options)
             data = blob.data
             data -= diff
         self.iter += 1

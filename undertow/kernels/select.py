@@ -209,6 +209,13 @@ def momentum_update(
     _run("momentum_update", values, gradient, velocity, scale, decay, rate, momentum)
 
 
+def caffe_update(
+    values: Array, gradient: Array, history: Array, scale: float, decay: float, rate: float, momentum: float
+) -> None:
+    """`reference.caffe_update`, in place."""
+    _run("caffe_update", values, gradient, history, scale, decay, rate, momentum)
+
+
 def set_threads(count: int | None) -> None:
     """Let the compiled kernels use this many threads in the whole process; None: all processors.
 

@@ -54,3 +54,23 @@ def test_momentum_matches_the_reference(size, scale, decay, rng):
         assert np.array_equal(array[size:], tail)
     with pytest.raises(ShapeError, match="accumulator"):
         cpu.momentum_update(np.ones(3, np.float32), np.ones(4, np.float32), np.ones(3, np.float32), 1.0, 0.0, 1.0, 0.9)
+
+
+@pytest.mark.parametrize(("scale", "decay"), [(1.0, 0.0), (0.25, 0.0005), (1.0, 0.1)])
+@pytest.mark.parametrize("size", [1, 37, 40000])
+def test_caffes_rule_matches_the_reference(size, scale, decay, rng):
+    ours = [rng.standard_normal(size + 8).astype(np.float32) for _ in range(3)]
+    theirs = [a.astype(np.float64)[:size] for a in ours]
+    tails = [a[size:].copy() for a in ours]
+    gradient = ours[1].copy()
+    for round_ in range(3):
+        ours[1][:size] = gradient[:size] * (1 + round_)
+        theirs[1][:] = gradient[:size] * (1 + round_)
+        cpu.caffe_update(ours[0][:size], ours[1][:size], ours[2][:size], scale, decay, 0.01, 0.9)
+        reference.caffe_update(theirs[0], theirs[1], theirs[2], scale, decay, 0.01, 0.9)
+        assert np.array_equal(ours[1], np.concatenate([ours[2][:size], tails[1]]))
+    for mine, other, tail in zip(ours, theirs, tails, strict=True):
+        np.testing.assert_allclose(mine[:size], other, rtol=1e-5, atol=1e-6)
+        assert np.array_equal(mine[size:], tail)
+    with pytest.raises(ShapeError, match="accumulator"):
+        cpu.caffe_update(np.ones(3, np.float32), np.ones(4, np.float32), np.ones(3, np.float32), 1.0, 0.0, 1.0, 0.9)

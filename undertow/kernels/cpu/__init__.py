@@ -29,7 +29,7 @@ from undertow.kernels.cpu.pooling import (
     upsample2d_backward,
 )
 from undertow.kernels.cpu.threads import get_threads, set_threads
-from undertow.kernels.cpu.update import darknet_accumulate, darknet_update, momentum_update
+from undertow.kernels.cpu.update import caffe_update, darknet_accumulate, darknet_update, momentum_update
 from undertow.kernels.cpu.update import fits as fits_update
 
 if find_spec("numba") is None:
@@ -50,7 +50,7 @@ _IMAGES = frozenset(
 )
 _NORMS = frozenset({"batch_norm", "batch_norm_backward", "batch_norm_inference", "batch_norm_inference_backward"})
 _LINES = frozenset({"broken_line", "broken_line_backward"})
-_UPDATES = frozenset({"darknet_accumulate", "darknet_update", "momentum_update"})
+_UPDATES = frozenset({"caffe_update", "darknet_accumulate", "darknet_update", "momentum_update"})
 _ELEMENTWISE = _LINES | {"activate", "activate_backward"}
 _WORTH_A_CALL = 4096  # elements; below that NumPy is as quick
 
@@ -84,6 +84,7 @@ __all__ = [
     "batch_norm_inference_backward",
     "broken_line",
     "broken_line_backward",
+    "caffe_update",
     "conv2d",
     "conv2d_backward_data",
     "conv2d_backward_weights",

@@ -37,6 +37,16 @@ def momentum_update(
     raw.momentum(*addresses, velocity.size, scale, decay, rate, momentum)
 
 
+def caffe_update(
+    values: Array, gradient: Array, history: Array, scale: float, decay: float, rate: float, momentum: float
+) -> None:
+    """`reference.caffe_update`."""
+    _check(history, values)
+    _check(history, gradient)
+    addresses = (values.ctypes.data, gradient.ctypes.data, history.ctypes.data)
+    raw.caffe(*addresses, history.size, scale, decay, rate, momentum)
+
+
 def _check(updates: Array, other: Array) -> None:
     if updates.shape != other.shape:
         raise ShapeError(f"an accumulator of shape {updates.shape} does not belong to a parameter of {other.shape}")

@@ -29,7 +29,7 @@ from undertow.kernels.reference.softmax import (
     softmax,
     softmax_backward,
 )
-from undertow.kernels.reference.update import darknet_accumulate, darknet_update, momentum_update
+from undertow.kernels.reference.update import caffe_update, darknet_accumulate, darknet_update, momentum_update
 from undertow.kernels.reference.upsample import (
     downsample2d,
     downsample2d_backward,
@@ -46,6 +46,7 @@ __all__ = [
     "batch_norm_inference_backward",
     "broken_line",
     "broken_line_backward",
+    "caffe_update",
     "col2im",
     "conv2d",
     "conv2d_backward_data",

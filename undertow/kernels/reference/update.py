@@ -24,6 +24,21 @@ def momentum_update(
     values -= rate * velocity
 
 
+def caffe_update(
+    values: Array, gradient: Array, history: Array, scale: float, decay: float, rate: float, momentum: float
+) -> None:
+    """history = momentum history + rate (scale gradient + decay values);  gradient = history;  values -= history."""
+    if scale != 1.0:
+        gradient *= scale
+    if decay:
+        gradient += decay * values
+    gradient *= rate
+    history *= momentum
+    history += gradient
+    gradient[...] = history
+    values -= gradient
+
+
 def darknet_update(values: Array, updates: Array, decay: float, rate: float, momentum: float) -> None:
     """updates -= decay * values;  values += rate * updates;  updates *= momentum."""
     if decay:

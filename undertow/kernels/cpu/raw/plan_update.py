@@ -36,3 +36,15 @@ def momentum(
             values, gradient, velocity, scale, decay, rate, momentum, a * _UNIT, min(count, b * _UNIT)
         ),
     )
+
+
+def caffe(
+    values: int, gradient: int, history: int, count: int, scale: float, decay: float, rate: float, momentum: float
+) -> None:
+    """history = momentum * history + rate * (scale * gradient + decay * values); gradient = it; values -= it."""
+    team().run(
+        ceil_div(count, _UNIT),
+        lambda t, a, b: _update.caffe(
+            values, gradient, history, scale, decay, rate, momentum, a * _UNIT, min(count, b * _UNIT)
+        ),
+    )

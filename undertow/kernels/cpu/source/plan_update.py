@@ -40,3 +40,19 @@ def momentum(values, gradient, velocity, scale, decay, rate, momentum, i0, i1):
         v = load_part(velocity + 4 * i, n) * m + (load_part(gradient + 4 * i, n) * s + w * d)
         store_part(velocity + 4 * i, v, n)
         store_part(values + 4 * i, w - v * r, n)
+
+
+@kernel(floats=("scale", "decay", "rate", "momentum"))
+def caffe(values, gradient, history, scale, decay, rate, momentum, i0, i1):
+    """h = momentum * h + rate * (scale * gradient + decay * values), h the history; gradient = h; values -= h."""
+    s, d, r, m = splat(scale), splat(decay), splat(rate), splat(momentum)
+    for i in range(i0, i1, LANES):
+        n = i1 - i
+        w = load_part(values + 4 * i, n)
+        g = load_part(gradient + 4 * i, n) * s
+        if decay != 0:
+            g = g + w * d
+        step = load_part(history + 4 * i, n) * m + g * r
+        store_part(history + 4 * i, step, n)
+        store_part(gradient + 4 * i, step, n)
+        store_part(values + 4 * i, w - step, n)
