@@ -83,7 +83,6 @@ GRID = (
 )
 
 
-
 def _ssd_head(source: str, bottom: str, outputs: int) -> str:
     return f"""
 layer {{ name: "{source}" type: "Convolution" bottom: "{bottom}" top: "{source}"
@@ -130,6 +129,12 @@ layer {{ name: "loss" type: "MultiBoxLoss" bottom: "loc" bottom: "conf" bottom: 
   multibox_loss_param {{ num_classes: 3 code_type: CENTER_SIZE mining_type: MAX_NEGATIVE }} }}
 """
 
+# One scale more, to be put before the Concats.
+SSD_FOURTH = "".join((
+    _ssd_conv("c4", "c3"), _ssd_head("loc4", "c4", 8), _ssd_head("conf4", "c4", 6), _ssd_prior("prior4", "c4", 30),
+    "\n",
+))  # fmt: skip
+
 SSD_TEST = f"""
 layer {{ name: "data" type: "Input" top: "data"
   input_param {{ shape {{ dim: 1 dim: 3 dim: 32 dim: 32 }} }} }}
@@ -143,4 +148,4 @@ layer {{ name: "found" type: "DetectionOutput" bottom: "loc" bottom: "flat" bott
     nms_param {{ nms_threshold: 0.45 top_k: 100 }} }} }}
 """
 
-__all__ = ["BRANCHES", "DETECTOR", "GRID", "LENET", "REGION", "RESIDUAL", "ROWS", "SSD", "SSD_TEST"]
+__all__ = ["BRANCHES", "DETECTOR", "GRID", "LENET", "REGION", "RESIDUAL", "ROWS", "SSD", "SSD_FOURTH", "SSD_TEST"]

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from tests.inspect.yolov3 import yolov3_cfg
-from tests.scope.networks import DETECTOR, LENET, RESIDUAL
+from tests.scope.networks import DETECTOR, LENET, RESIDUAL, SSD, SSD_TEST
+from tests.scope.networks import SSD_FOURTH as FOURTH
 from undertow.inspect.formulas import shape_text
 from undertow.inspect.text import number_text, share_text
 from undertow.scope.app import routes_for, write_page
@@ -261,6 +262,65 @@ def test_boxes_and_their_pulls(page: Any, tmp_path: Path) -> None:
         assert page.query_selector(".boxes-picture .pull-line") is not None
     page.check("#show-pull")
     page.wait_for_selector(".boxes-picture image[style]", state="attached")
+
+
+def test_an_ssds_default_boxes_and_their_pulls(page: Any, tmp_path: Path) -> None:
+    objects = [[0, 1, 0, 0.1, 0.2, 0.4, 0.5, 0], [0, 2, 0, 0.55, 0.6, 0.95, 0.9, 0]]
+    images = np.random.default_rng(0).random((1, 3, 32, 32), np.float32)
+    np.savez(tmp_path / "data.npz", data=images, label=np.array(objects, np.float32).reshape(1, 1, 2, 8))
+    names = ("none", "cat", "dog")
+    recording = recorded(tmp_path, "ssd.prototxt", SSD, data=tmp_path / "data.npz", names=names)
+    opened(page, recording, tmp_path)
+    page.click("#tab-boxes")
+    assert len(page.query_selector_all(".boxes-picture .box-truth")) == 2
+    heads = recording.runs[0].heads
+    assert heads is not None
+    ones = [(head, one) for head in heads.heads for one in head.responsible]
+    choices = [choice.inner_text() for choice in page.query_selector_all(".choices button")]
+    head, one = ones[0]
+    layer = recording.rows[head.layer].name
+    name = names[int(heads.truths[one.truth, 4])]
+    assert choices[0] == f"{name}: {layer}, default box {one.number}, cell {one.row}, {one.column}"
+    assert len(choices) == len(ones)
+    shown = {row[0]: row[1:4] for row in cells(page, "terms")}
+    for term in one.terms:
+        assert shown[term.name] == [number_text(n) for n in (term.output, term.target, term.pull)]
+    assert page.query_selector(".boxes-picture .pull-line") is not None
+    page.check("#show-pull")
+    page.wait_for_selector(".boxes-picture image[style]", state="attached")
+
+
+def test_boxes_found_are_shown_where_there_is_no_loss(page: Any, tmp_path: Path) -> None:
+    opened(page, recorded(tmp_path, "ssd.prototxt", SSD_TEST), tmp_path)
+    assert "no loss" in page.inner_text("#sentence")
+    page.click("#tab-boxes")
+    assert page.query_selector(".boxes-picture .box-found") is not None
+    assert "these are the boxes it found" in page.inner_text("#content")
+    assert "false" not in page.inner_text("#content")
+
+
+def test_alike_branches_fold_and_the_minimap_comes_when_it_is_needed(page: Any, tmp_path: Path) -> None:
+    three = SSD
+    for name in ("loc", "conf", "prior"):  # a third scale: two are no group
+        three = three.replace(f'bottom: "{name}3_flat" top', f'bottom: "{name}3_flat" bottom: "{name}4_flat" top')
+    three = three.replace('bottom: "prior3" top', 'bottom: "prior3" bottom: "prior4" top')
+    three = three.replace('layer { name: "loc" type', FOURTH + 'layer { name: "loc" type')
+    opened(page, recorded(tmp_path, "ssd.prototxt", three), tmp_path)
+    kinds = page.eval_on_selector_all(".node.folded", "nodes => nodes.map(node => node.getAttribute('aria-label'))")
+    assert sorted(kinds) == [
+        "3 branches that are alike, each Convolution 3x3, Permute, Flatten",
+        "3 branches that are alike, each Convolution 3x3, Permute, Flatten",
+        "3 branches that are alike, each PriorBox",
+    ]
+    before = len(page.query_selector_all(".node"))
+    page.keyboard.press("f")
+    assert len(page.query_selector_all(".node")) == before + 2 * (9 - 1) + 3 - 1
+    assert page.is_visible(".minimap")
+    page.keyboard.press("0")
+    page.wait_for_selector(".minimap", state="hidden")
+    page.keyboard.press("w")
+    frame, stage = (page.locator(name).bounding_box() for name in (".graph > g", ".graph-stage"))
+    assert frame["width"] <= stage["width"]
 
 
 def test_full_maps_are_fetched_from_the_server(page: Any, lenet: Recording) -> None:

@@ -126,6 +126,7 @@ def test_keyboard_and_pointer(page: Any, tmp_path: Path) -> None:
         box = page.locator(".heat").bounding_box()
         page.mouse.move(box["x"] + box["width"] - 20, box["y"] + 12)
         assert re.match(r"[\d.]+ at 0 convolutional, iteration 50$", page.locator(".tip").inner_text())
+        page.mouse.move(box["x"] + box["width"] - 20, box["y"] - 100)
         page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 12)
         assert "iteration 30" in page.locator("#reading").inner_text()
         for field in FIELDS:
@@ -144,6 +145,8 @@ def test_two_runs_side_by_side(page: Any, tmp_path: Path) -> None:
         assert page.locator(".heat").count() == 2
         assert facts(page, 0)["iteration"] == "50 of 60"
         assert facts(page, 1)["iteration"] == "40 of 60"
+        names = page.locator(".run .name .soft").all_inner_texts()
+        assert [name.split(" ")[0] for name in names] == ["one", "two"]
         page.locator(".heat").nth(1).focus()
         page.keyboard.press("Home")
         for run, seed in enumerate((1, 2)):
@@ -174,6 +177,7 @@ def test_it_follows_a_run_that_grows_and_goes_on_elsewhere(page: Any, tmp_path: 
         assert facts(page)["loss"] == "0.125"
         look(writer, 60, 1, 3)
         wait_for(page, ".detail thead th.number", "60")
+        assert page.locator("#reading").inner_text().endswith("iteration 60")  # the words follow with the cell
         # Resumed from iteration 20: what came later is replaced.
         again = RunWriter(tmp_path / "run", Header(**{**vars(writer.header), "first": 20}))
         again.iteration(21, {"loss": 9, "average": 9, "rate": 0.001})

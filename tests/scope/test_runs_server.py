@@ -121,6 +121,7 @@ def test_lines_come_as_they_are_written(server: RunServer, writer: RunWriter) ->
     assert [line["k"] for line in lines] == ["run", "iteration"]
     assert head == {
         "file": identity(writer.path),
+        "folder": "run",
         "offset": writer.path.stat().st_size,
         "thinned": [1, 1],
         "damaged": 0,

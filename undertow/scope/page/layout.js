@@ -6,6 +6,7 @@ import { numberText } from "scope/numbers";
 export const WIDTH = 200;
 const HEIGHT = 46;
 const BESIDE = 24; // room for the button that unfolds
+const ASIDE = 60; // and for the one that folds, with its number
 
 /** Nodes {id, layers, fold, x, y, width, height}, edges {from, to, links, points}, groups, width, height.
  *  id: "n12" of layer 12, "f3" of fold 3. links: pairs [reader, source]; an edge runs from source to reader.
@@ -43,12 +44,13 @@ export function place(network, open) {
   for (const [id, node] of nodes) Object.assign(node, graph.node(id), { width: WIDTH });
   for (const edge of edges.values()) edge.points = graph.edge(edge.from, edge.to).points;
   const size = graph.graph();
+  const frames = groups(network, nodes, open);
   return {
     nodes,
     edges: [...edges.values()],
-    groups: groups(network, nodes, open),
+    groups: frames,
     idOf,
-    width: size.width,
+    width: Math.max(size.width, ...frames.map((frame) => frame.x + frame.width + ASIDE)),
     height: size.height,
   };
 }

@@ -115,7 +115,8 @@ def history_text(path: PathLike) -> bytes:
     """What a page reads: a line about file, offset, thinning and damage, then the lines of the run."""
     file = identity(path)
     found = read_history(path)
-    told = {"file": file, "offset": found.offset, "thinned": found.thinned, "damaged": found.damaged}
+    told = {"file": file, "folder": path.parent.name, "offset": found.offset, "thinned": found.thinned,
+            "damaged": found.damaged}  # fmt: skip
     return b"\n".join([json.dumps(told).encode(), *found.lines]) + b"\n"
 
 

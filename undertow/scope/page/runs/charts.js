@@ -78,7 +78,7 @@ class Card {
       show(this.place);
       this.names = names;
       this.chart = lineChart(this.place, names, this.columns, {
-        xText: iterationText, yText: valueText, log: this.log, height: HEIGHT, points: this.points, legend: false,
+        xText: iterationText, yText: valueText, log: this.log, height: HEIGHT, points: this.points, legend: false, ySize: 60,
         hooks: { setCursor: [() => this.#say()] },
       });
     }
@@ -105,7 +105,9 @@ export class Charts {
     const of = (key, name) => () => runs().map((run) => [named(run, name), ...column(run, key)]);
     const loss = () => runs().flatMap((run) => {
       const average = [named(run, "average loss"), ...column(run, "average")];
-      return several() ? [average] : [["loss", ...column(run, "loss")], average];
+      if (several()) return [average];
+      const own = ["loss", ...column(run, "loss")];
+      return own[2].every((value, i) => Object.is(value, average[2][i])) ? [own] : [own, average];
     });
     this.choice = h("select", { "aria-label": "Which measure", class: "small", onchange: () => this.draw() });
     const measure = () => runs().map((run) => {

@@ -13,8 +13,9 @@ export class Detail {
     this.table = h("table", { "aria-labelledby": "chosen" });
     this.line = h("div", { class: "plot" });
     this.lineTitle = h("h3");
+    this.gaps = h("p", { class: "soft note hidden" });
     this.marks = h("div", { class: "marks" });
-    place.append(this.title, this.table, this.lineTitle, this.line, h("h3", {}, "What stands out there"), this.marks);
+    place.append(this.title, this.table, this.lineTitle, this.line, this.gaps, h("h3", {}, "What stands out there"), this.marks);
   }
 
   draw({ runs, field, layer, iteration, log }) {
@@ -40,12 +41,16 @@ export class Detail {
       const ys = rows.map((row) => run.at(field, layer, row));
       return [rows.map((row) => row.i), log ? ys.map((y) => (y > 0 ? y : NaN)) : ys];
     });
+    const gaps = runs.some((run) => run.looks.rows.some((row) => !(log ? run.at(field, layer, row) > 0 : Number.isFinite(run.at(field, layer, row)))));
+    this.gaps.classList.toggle("hidden", !gaps);
+    this.gaps.textContent = log ? "Gaps: 0, which a scale of powers of ten does not have, or no number at all." : "Gaps: no number at all.";
     const any = lines.some(([, ys]) => ys.some(Number.isFinite));
     const key = `${lines.length} ${log}`;
     if (this.chart && this.key === key && any) return this.chart.update(joined(lines));
     this.chart?.destroy();
     this.chart = null;
     this.key = key;
+    if (!any) this.gaps.classList.add("hidden");
     if (!any) return show(this.line, h("p", { class: "soft empty" }, "this layer has no such number"));
     show(this.line);
     this.chart = lineChart(this.line, runs.map((run) => run.letter), joined(lines), { xText: iterationText, log, height: 120, legend: false });

@@ -8,7 +8,7 @@ import { DEAD, layerText } from "runs/fields";
 const AXIS = 20;
 const TOP = 6;
 const RIGHT = 5;
-const ROW_MOST = 34;
+const ROW_MOST = 52;
 const ROW_LEAST = 3;
 const ROW_TEXT = 12;
 const CELL_TEXT = [40, 14];

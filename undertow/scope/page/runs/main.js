@@ -60,12 +60,17 @@ function choose(layer, iteration) {
   shown.layer = layer;
   shown.iteration = runs.every((run) => iteration >= (run.looks.rows.at(-1)?.i ?? 0)) ? Infinity : iteration;
   drawLayers();
-  const run = runs[0];
+}
+
+/** The chosen cell in words, below the map. */
+function read() {
+  const { layer } = shown;
   const words = runs.map((one, i) => {
     const look = one.lookAt(shown.iteration);
     return look && layer < one.layers.length ? `${runs.length > 1 ? `${one.letter}: ` : ""}${maps[i].words(layer, look)}` : "";
   });
-  parts.reading.textContent = run ? `${FIELDS[shown.field].short} ${words.filter(Boolean).join("  |  ")}` : "";
+  const text = words.some(Boolean) ? `${FIELDS[shown.field].short} ${words.filter(Boolean).join("  |  ")}` : "";
+  if (parts.reading.textContent !== text) parts.reading.textContent = text;
 }
 
 // --- drawing --------------------------------------------------------------------------------------------------
@@ -111,7 +116,7 @@ function drawRuns() {
     const done = header.last && last ? Math.min(1, last.i / header.last) : 0;
     return h("section", { class: "card run", "aria-label": `Run ${run.letter}` },
       h("div", { class: "name" }, runs.length > 1 ? h("b", { class: `letter ${run.letter}` }, run.letter) : null, h("b", {}, header.name),
-        h("span", { class: "soft" }, [header.net, header.how, `since ${header.started.replace("T", " ")}`].filter(Boolean).join(" · "))),
+        h("span", { class: "soft" }, [run.folder, header.net, header.how, `since ${header.started.replace("T", " ")}`].filter(Boolean).join(" · "))),
       h("dl", {}, facts.filter(([, value]) => value).map(([name, value]) =>
         h("div", { "data-fact": name || "state" }, name ? h("dt", {}, name) : null, h("dd", {}, value)))),
       h("progress", { max: 1, value: done, "aria-label": "done" }));
@@ -137,6 +142,7 @@ function drawLayers() {
   parts.legend.setAttribute("aria-label", `Colours from ${numberText(scale.low)} (dark) to ${numberText(scale.high)}`);
   drawKeys(log);
   parts.detailView.draw({ runs, ...shown, log });
+  read();
 }
 
 /** What the hatchings mean. */
@@ -182,8 +188,14 @@ function build() {
     runs.length > 1 ? h("h3", {}, h("b", { class: `letter ${run.letter}` }, run.letter), ` ${run.header.name}`) : null, places[i])));
   document.body.dataset.runs = runs.length;
   maps = runs.map((run, i) => new HeatMap(places[i], run, choose));
+  choose(firstTold(), Infinity);
   draw();
-  choose(0, Infinity);
+}
+
+/** The first layer that has a number of the shown statistic. */
+function firstTold() {
+  const row = runs[0]?.looks.rows.at(-1)?.values[shown.field] ?? [];
+  return Math.max(row.findIndex((value) => Number.isFinite(value)), 0);
 }
 
 frame();

@@ -64,6 +64,7 @@ export class Run {
     this.header = header;
     this.offset = told.offset;
     this.file = told.file;
+    this.folder = told.folder;
     this.damaged = told.damaged;
     this.layers = header.layers;
     this.iterations = new Sorted(MOST_ITERATIONS);
