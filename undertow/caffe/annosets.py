@@ -75,7 +75,12 @@ def convert_annoset(
     for number, line in enumerate(read_lines(list_file), 1):
         words = line.split()
         if len(words) != 2:
-            raise FormatError(f"a line is `picture annotation`, this one is '{line[:80]}'", file=list_file, line=number)
+            raise FormatError(
+                f"a line is `picture annotation`, this one is '{line[:80]}'",
+                file=list_file,
+                line=number,
+                remedy="write both paths, without spaces in them, and no empty lines",
+            )
         pairs.append(words)
     if o.shuffle:
         pairs = [pairs[i] for i in np.random.default_rng(o.seed).permutation(len(pairs))]
@@ -154,7 +159,12 @@ def read_label_map(path: PathLike, check: bool = False) -> dict[str, int]:
     found: dict[str, int] = {}
     for item in read_prototxt(path, "LabelMap").item:
         if check and item.name in found:
-            raise FormatError(f"the name '{item.name}' is given twice", file=path, line=item.line_of())
+            raise FormatError(
+                f"the name '{item.name}' is given twice",
+                file=path,
+                line=item.line_of(),
+                remedy="give every class a name of its own",
+            )
         found.setdefault(item.name, int(item.label))
     return found
 
@@ -173,7 +183,11 @@ def read_boxes(path: str, kind: str, labels: Mapping[str, int], height: int, wid
     except (ValueError, TypeError, AttributeError, OSError, xml.ParseError) as problem:
         if isinstance(problem, FormatError):
             raise
-        raise FormatError(f"this is no annotation of type {kind} ({problem})", file=path) from problem
+        raise FormatError(
+            f"this is no annotation of type {kind} ({problem})",
+            file=path,
+            remedy=f"give -label_type as the files are: {', '.join(LABEL_TYPES)}",
+        ) from problem
 
 
 def _from_xml(path: str, labels: Mapping[str, int], height: int, width: int) -> list[Box]:

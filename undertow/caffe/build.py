@@ -54,7 +54,7 @@ class Builder:
         if message.propagate_down and len(message.propagate_down) != len(message.bottom):
             raise self._wrong(message, f"propagate_down is given once per bottom or not at all; there are "
                               f"{len(message.bottom)} bottoms, it is given {len(message.propagate_down)} times",
-                              field="propagate_down")  # fmt: skip
+                              field="propagate_down", remedy="remove it, or give it for every bottom")  # fmt: skip
         kind = self._kind(message)
         layer = kind.build(message, self.context)
         net.layers.append(layer)
@@ -94,7 +94,8 @@ class Builder:
     def _bottom(self, message: Message, index: int, layer: Layer) -> int:
         name = message.bottom[index]
         if name not in self.available:
-            raise self._wrong(message, f"unknown bottom blob '{name}' (bottom {index})", field="bottom")
+            raise self._wrong(message, f"unknown bottom blob '{name}' (bottom {index})",
+                              "name a blob that a layer before makes", "bottom")  # fmt: skip
         self.available.discard(name)
         blob_id = self.index[name]
         need = self.blob_needs_backward[blob_id]
@@ -138,7 +139,8 @@ class Builder:
         for what, count, (low, high) in (("bottom", bottoms, kind.bottoms), ("top", tops, kind.tops)):
             if not low <= count <= high:
                 wanted = f"{low}" if low == high else f"at least {low}" if high == MANY else f"{low} to {high}"
-                raise self._wrong(message, f"{message.type} takes {wanted} {what} blobs, got {count}", field=what)
+                raise self._wrong(message, f"{message.type} takes {wanted} {what} blobs, got {count}",
+                                  f"name {wanted} {what}s", what)  # fmt: skip
 
     def _set_up(self, layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         weights = list(layer.message.loss_weight)
@@ -295,7 +297,9 @@ def state_of(message: Message, phase: Any, level: int | None, stages: Sequence[s
     state = result.mutable("state")
     if phase is not None:
         if phase not in ("TRAIN", "TEST", 0, 1):
-            raise FormatError(f"a phase is TRAIN (0) or TEST (1), got {phase!r}")
+            raise FormatError(
+                f"a phase is TRAIN (0) or TEST (1), got {phase!r}", remedy="give caffe.TRAIN or caffe.TEST"
+            )
         state.phase = phase
     if level is not None:
         state.level = level

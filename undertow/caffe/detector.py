@@ -90,7 +90,10 @@ class Detector(PictureNet):
         top, left, bottom, right = (int(side) for side in window)
         part = im[top:bottom, left:right]
         if not part.size:
-            raise ShapeError(f"the window {tuple(window)} is empty in a picture of {im.shape[0]} x {im.shape[1]}")
+            raise ShapeError(
+                f"the window {tuple(window)} is empty in a picture of {im.shape[0]} x {im.shape[1]}",
+                remedy="give (ymin, xmin, ymax, xmax) inside the picture",
+            )
         return self._with_context(im, np.asarray(window, float)) if self.context_pad else part
 
     def _with_context(self, im: Array, window: Array) -> Array:

@@ -196,7 +196,10 @@ def draw_net(caffe_net: Any, rankdir: str, ext: str = "png", phase: Any = None, 
     try:
         done = subprocess.run([program, f"-T{ext}"], input=text, capture_output=True, timeout=_SECONDS_ALLOWED)
     except subprocess.TimeoutExpired:
-        raise UndertowError(f"Graphviz was not done after {_SECONDS_ALLOWED} seconds") from None
+        raise UndertowError(
+            f"Graphviz was not done after {_SECONDS_ALLOWED} seconds",
+            remedy="write a .dot file and draw it elsewhere, or draw a part of the net",
+        ) from None
     if done.returncode:
         reason = done.stderr.decode(errors="replace").strip()[:300]
         raise FormatError(f"Graphviz cannot draw {ext}: {reason}", remedy="use png, svg, pdf or dot")

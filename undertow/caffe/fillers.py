@@ -31,7 +31,11 @@ def fill(filler: Message, shape: Shape, rng: np.random.Generator) -> Array:
             f"the filler '{filler.type}' has no `sparse`", line=filler.line_of("sparse"), remedy='use type: "gaussian"'
         )
     if not math.prod(shape):
-        raise ShapeError(f"a filler has nothing to fill in a blob of shape {shape}", line=filler.line_of())
+        raise ShapeError(
+            f"a filler has nothing to fill in a blob of shape {shape}",
+            line=filler.line_of(),
+            remedy="give the layer outputs and inputs: num_output of at least 1",
+        )
     return np.broadcast_to(np.asarray(FILLERS[filler.type](filler, shape, rng), np.float64), shape)
 
 
@@ -42,20 +46,26 @@ def _constant(filler: Message, shape: Shape, rng: np.random.Generator) -> float:
 def _uniform(filler: Message, shape: Shape, rng: np.random.Generator) -> Array:
     if not -np.inf < filler.min <= filler.max < np.inf:
         raise FormatError(
-            f"uniform from {filler.min:g} to {filler.max:g}: min must not exceed max", line=filler.line_of()
+            f"uniform from {filler.min:g} to {filler.max:g}: min must not exceed max",
+            line=filler.line_of(),
+            remedy="exchange min and max",
         )
     return rng.uniform(filler.min, filler.max, shape)
 
 
 def _gaussian(filler: Message, shape: Shape, rng: np.random.Generator) -> Array:
     if not filler.std >= 0:
-        raise FormatError(f"a deviation (std) is 0 or more, got {filler.std:g}", line=filler.line_of("std"))
+        raise FormatError(
+            f"a deviation (std) is 0 or more, got {filler.std:g}", line=filler.line_of("std"), remedy="write std: 0.01"
+        )
     values = rng.normal(filler.mean, filler.std, shape)
     if filler.sparse >= 0:
         kept = filler.sparse / shape[0]
         if not shape or kept > 1:
             raise FormatError(
-                f"sparse: {filler.sparse} of {shape[0]} outputs cannot be kept", line=filler.line_of("sparse")
+                f"sparse: {filler.sparse} of {shape[0]} outputs cannot be kept",
+                line=filler.line_of("sparse"),
+                remedy=f"write sparse: 0 to {shape[0]}, or remove it",
             )
         values *= rng.random(shape) < kept
     return values
@@ -85,7 +95,11 @@ def _msra(filler: Message, shape: Shape, rng: np.random.Generator) -> Array:
 
 def _bilinear(filler: Message, shape: Shape, rng: np.random.Generator) -> Array:
     if len(shape) != 4 or shape[2] != shape[3]:
-        raise ShapeError(f"a bilinear filler needs four axes and a square window, got {shape}", line=filler.line_of())
+        raise ShapeError(
+            f"a bilinear filler needs four axes and a square window, got {shape}",
+            line=filler.line_of(),
+            remedy="use it in a Deconvolution with a square kernel_size; elsewhere xavier",
+        )
     factor = math.ceil(shape[3] / 2)
     centre = (shape[3] - 1) / (2 * factor)
     profile = 1 - np.abs(np.arange(shape[3]) / factor - centre)

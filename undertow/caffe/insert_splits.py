@@ -64,13 +64,16 @@ def _sources(net: Message, file: PathLike | None) -> dict[Place, Place]:
         for j, blob in enumerate(layer.bottom):
             if blob not in made:
                 later = any(blob in other.top for other in net.layer[i:])
-                known = ", ".join(sorted(made)) or "none"
+                known = ", ".join(sorted(made))
+                names = (
+                    f"use one of these: {known}" if known else "begin with a layer that makes it (in this phase too)"
+                )
                 raise FormatError(
                     f"unknown bottom blob '{blob}' (bottom {j}): no layer before this one makes it",
                     file=file,
                     line=layer.line_of("bottom") or layer.line_of(),
                     layer=layer.name,
-                    remedy="move this layer below the one that makes it" if later else f"use one of these: {known}",
+                    remedy="move this layer below the one that makes it" if later else names,
                 )
             sources[i, j] = made[blob]
         made.update({blob: (i, j) for j, blob in enumerate(layer.top)})

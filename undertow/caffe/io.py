@@ -70,7 +70,10 @@ def blobprotovector_str_to_arraylist(str: bytes) -> list[Array]:
 def array_to_datum(arr: Array, label: int | None = None) -> Any:
     """A Datum of an array (channels, height, width): uint8 as bytes, anything else as floats."""
     if arr.ndim != 3:
-        raise ShapeError(f"a Datum holds an array with three axes (channels, height, width), not {arr.shape}")
+        raise ShapeError(
+            f"a Datum holds an array with three axes (channels, height, width), not {arr.shape}",
+            remedy="give the array of one picture, without a batch axis",
+        )
     datum = caffe_pb2.Datum()
     datum.channels, datum.height, datum.width = arr.shape
     if arr.dtype == np.uint8:
@@ -98,7 +101,9 @@ def _shaped(values: Array, shape: tuple[int, ...]) -> Array:
     try:
         return values.reshape(shape)
     except ValueError:
-        raise ShapeError(f"{values.size} values do not fit the shape {shape}") from None
+        raise ShapeError(
+            f"{values.size} values do not fit the shape {shape}", remedy="the record or file is damaged: write it again"
+        ) from None
 
 
 # --- pictures ---------------------------------------------------------------------------------------------------
@@ -127,7 +132,11 @@ def _read(path: PathLike) -> Array:
     try:
         with Image.open(path, formats=FORMATS) as image:
             if image.size[0] * image.size[1] > MAX_PIXELS:
-                raise FormatError(f"the picture claims {image.size[0]} x {image.size[1]} pixels", file=path)
+                raise FormatError(
+                    f"the picture claims {image.size[0]} x {image.size[1]} pixels",
+                    file=path,
+                    remedy=f"use pictures of at most {MAX_PIXELS} pixels",
+                )
             image.load()
             if image.mode.startswith("I"):
                 return np.asarray(image).clip(0, 65535).astype(np.uint16)
@@ -139,9 +148,13 @@ def _read(path: PathLike) -> Array:
     except FormatError:
         raise
     except OSError as problem:
-        raise FormatError(f"no picture can be read ({problem.strerror or problem})", file=path) from problem
+        raise FormatError(
+            f"no picture can be read ({problem.strerror or problem})", file=path, remedy="check the path"
+        ) from problem
     except Exception as problem:  # Pillow's readers raise nearly anything on damaged files
-        raise FormatError(f"the picture is damaged ({problem})", file=path) from problem
+        raise FormatError(
+            f"the picture is damaged ({problem})", file=path, remedy="open it in a viewer, or fetch it again"
+        ) from problem
 
 
 def resize_image(
@@ -193,7 +206,10 @@ def oversample(images: Sequence[Array] | Array, crop_dims: Sequence[int] | Array
     height, width, channels = images[0].shape
     rows, columns = (int(length) for length in crop_dims)
     if rows > height or columns > width:
-        raise ShapeError(f"crops of {rows} x {columns} do not fit into pictures of {height} x {width}")
+        raise ShapeError(
+            f"crops of {rows} x {columns} do not fit into pictures of {height} x {width}",
+            remedy="resize the pictures first: caffe.io.resize_image",
+        )
     corners = [(top, left) for top in (0, height - rows) for left in (0, width - columns)]
     corners.append((int(height / 2.0 - rows / 2.0), int(width / 2.0 - columns / 2.0)))
     crops = np.empty((10 * len(images), rows, columns, channels), np.float32)
@@ -222,7 +238,10 @@ class Transformer:
 
     def _check_input(self, in_: str) -> None:
         if in_ not in self.inputs:
-            raise UndertowError(f"{in_} is not one of the net inputs: {dict(self.inputs)}")
+            raise UndertowError(
+                f"{in_} is not one of the net inputs: {dict(self.inputs)}",
+                remedy=f"use one of {', '.join(self.inputs)}",
+            )
 
     def _transposed(self, picture: Array, order: Sequence[int] | Array) -> Array:
         if picture.ndim != len(order):
@@ -272,14 +291,20 @@ class Transformer:
         """The order of axes: (2, 0, 1) makes (channels, height, width) of (height, width, channels)."""
         self._check_input(in_)
         if len(order) != len(self.inputs[in_]) - 1:
-            raise ShapeError("Transpose order needs to have the same number of dimensions as the input.")
+            raise ShapeError(
+                "Transpose order needs to have the same number of dimensions as the input.",
+                remedy="give an axis for each of channels, height and width: (2, 0, 1)",
+            )
         self.transpose[in_] = order
 
     def set_channel_swap(self, in_: str, order: Sequence[int]) -> None:
         """The order of channels, after the transposition: (2, 1, 0) swaps red and blue."""
         self._check_input(in_)
         if len(order) != self.inputs[in_][1]:
-            raise ShapeError("Channel swap needs to have the same number of dimensions as the input channels.")
+            raise ShapeError(
+                "Channel swap needs to have the same number of dimensions as the input channels.",
+                remedy=f"give {self.inputs[in_][1]} numbers of channels",
+            )
         self.channel_swap[in_] = order
 
     def set_raw_scale(self, in_: str, scale: float) -> None:
@@ -293,12 +318,18 @@ class Transformer:
         wanted = tuple(self.inputs[in_][1:])
         if mean.ndim == 1:
             if len(mean) != wanted[0]:
-                raise ShapeError("Mean channels incompatible with input.")
+                raise ShapeError(
+                    "Mean channels incompatible with input.",
+                    remedy=f"give {wanted[0]} values, one per channel, or a picture (channels, height, width)",
+                )
             mean = mean[:, np.newaxis, np.newaxis]
         else:
             shape = (1, *mean.shape) if mean.ndim == 2 else mean.shape
             if len(shape) != 3:
-                raise ShapeError(f"Mean shape invalid: {mean.shape}")
+                raise ShapeError(
+                    f"Mean shape invalid: {mean.shape}",
+                    remedy="give (channels,) or (channels, height, width); of a loaded binaryproto take [0]",
+                )
             if shape != wanted:
                 low, high = mean.min(), mean.max()
                 unit = (mean.reshape(shape) - low) / (high - low)

@@ -61,7 +61,7 @@ class FeedLayer(Layer):
         return self.feed.shapes
 
     def compute(self, bottom: Sequence[Variable], params: Sequence[Variable]) -> Results:
-        raise self.refusal(f"a {self.type} layer computes nothing: its tops are read")
+        raise self.refusal(f"a {self.type} layer computes nothing: its tops are read", remedy="remove its bottoms")
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> float:
         """Hand out the next batch. Raises FormatError or ShapeError for data that cannot be used, each time anew."""
@@ -176,7 +176,9 @@ class ImageData(FeedLayer):
     def open_feed(self, tops: int) -> Feed:
         o = self.o
         if (o.new_height > 0) != (o.new_width > 0):
-            raise self.refusal("new_height and new_width must be given together", field=self.options)
+            raise self.refusal(
+                "new_height and new_width must be given together", field=self.options, remedy="write both, or neither"
+            )
         source = self.path(o.source)
         lines = read_image_list(source)
         skip = int(self.rng.integers(o.rand_skip)) if o.rand_skip else 0
@@ -266,7 +268,12 @@ class HDF5Output(Layer):
                     shape = tuple(legacy_length(blob.shape, axis) for axis in range(4))
                     file.create_dataset(dataset, data=np.asarray(blob.data).reshape(shape))
         except OSError as problem:
-            raise self.placed(FormatError(f"{name} cannot be written: {problem}")) from problem
+            raise self.placed(
+                FormatError(
+                    f"{name} cannot be written: {problem}",
+                    remedy="check file_name: its folder must be there, with leave to write and room",
+                )
+            ) from problem
         return 0.0
 
     def backward(self, top: Sequence[Blob], bottom: Sequence[Blob]) -> None:

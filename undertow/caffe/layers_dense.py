@@ -57,7 +57,11 @@ class Embed(IndexBottom):
     def setup(self, bottom: Shapes, tops: int) -> None:
         o = self.message.embed_param
         if o.num_output < 1 or o.input_dim < 1:
-            raise self.refusal("num_output and input_dim must be at least 1", field="embed_param")
+            raise self.refusal(
+                "num_output and input_dim must be at least 1",
+                field="embed_param",
+                remedy="write input_dim: the number of words, num_output: the length of a row",
+            )
         self.add_parameter((o.input_dim, o.num_output), o.weight_filler)
         if o.bias_term:
             self.add_parameter((o.num_output,), o.bias_filler)
@@ -79,7 +83,10 @@ def spread(layer: Layer, shape: Shape, small: Shape, axis: int, what: str) -> Sh
     """The shape with which a scale or bias of shape `small`, beginning at an axis, meets an array of `shape`."""
     start = layer.axis(axis, len(shape)) if small else 0
     if start + len(small) > len(shape):
-        raise layer.error(f"the {what} of shape {small} reaches past the axes of the bottom {shape} from axis {start}")
+        raise layer.error(
+            f"the {what} of shape {small} reaches past the axes of the bottom {shape} from axis {start}",
+            remedy="use a smaller axis, or a bottom with more axes",
+        )
     for i, length in enumerate(small):
         if shape[start + i] != length:
             raise layer.error(
@@ -94,7 +101,10 @@ def covered(layer: Layer, shape: Shape, axis: int, count: int) -> Shape:
     """The shape of a learned scale or bias: `count` axes of the bottom from an axis on, -1 for all of them."""
     start = layer.axis(axis, len(shape))
     if count < -1 or (count > 0 and start + count > len(shape)):
-        raise layer.error(f"num_axes: {count} from axis {start} does not fit a bottom of shape {shape}")
+        raise layer.error(
+            f"num_axes: {count} from axis {start} does not fit a bottom of shape {shape}",
+            remedy="write num_axes: 1, or another axis",
+        )
     return shape[start:] if count == -1 else shape[start : start + count]
 
 

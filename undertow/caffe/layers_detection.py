@@ -42,13 +42,23 @@ class PriorBox(Layer):
             len(self.largest) != len(self.smallest)
             or any(a >= b for a, b in zip(self.smallest, self.largest, strict=False))
         ):
-            raise self.refusal(f"max_size {self.largest} must be larger than min_size {self.smallest}, one for each")
+            raise self.refusal(
+                f"max_size {self.largest} must be larger than min_size {self.smallest}, one for each",
+                remedy="write a larger max_size for each min_size, or none",
+            )
         if len(o.variance) not in (0, 1, 4) or any(v <= 0 for v in o.variance):
-            raise self.refusal(f"variance is given 0, 1 or 4 times, above 0, got {list(o.variance)}")
+            raise self.refusal(
+                f"variance is given 0, 1 or 4 times, above 0, got {list(o.variance)}",
+                remedy="write variance: 0.1 variance: 0.1 variance: 0.2 variance: 0.2",
+            )
         self.ratios = [1.0]
         for ratio in o.aspect_ratio:
             if ratio <= 0:
-                raise self.refusal(f"an aspect_ratio must be above 0, got {ratio:g}", field="prior_box_param")
+                raise self.refusal(
+                    f"an aspect_ratio must be above 0, got {ratio:g}",
+                    field="prior_box_param",
+                    remedy="write aspect_ratio: 2",
+                )
             if all(abs(ratio - known) >= 1e-6 for known in self.ratios):
                 self.ratios += [ratio, 1 / ratio] if o.flip else [ratio]
 
@@ -101,7 +111,9 @@ class DetectionOutput(NoGradient):
             raise self.refusal("num_classes must be given", "write num_classes: 21", "detection_output_param")
         if o.nms_param.nms_threshold < 0 or not 0 < o.nms_param.eta <= 1:
             raise self.refusal(
-                "nms_threshold must be 0 or more and eta above 0 up to 1", field="detection_output_param"
+                "nms_threshold must be 0 or more and eta above 0 up to 1",
+                field="detection_output_param",
+                remedy="write nms_threshold: 0.45, and eta: 1 or nothing",
             )
         for name in ("save_output_param", "visualize"):
             if o.has_field(name) and getattr(o, name):
@@ -123,7 +135,8 @@ class DetectionOutput(NoGradient):
         if sizes != [count * last * 4, count * o.num_classes] or bottom[0][0] != bottom[1][0]:
             raise self.error(
                 f"{count} default boxes and {o.num_classes} classes need bottoms (n, {count * last * 4}) and "
-                f"(n, {count * o.num_classes}), got {bottom[0]} and {bottom[1]}"
+                f"(n, {count * o.num_classes}), got {bottom[0]} and {bottom[1]}",
+                remedy="count num_classes with the background, and 4 locations per default box",
             )
         return [(1, 1, self._found, 7)]
 
@@ -210,7 +223,8 @@ class DetectionEvaluate(NoGradient):
     def top_shapes(self, bottom: Shapes) -> Shapes:
         if len(bottom[0]) != 4 or bottom[0][-1] != 7 or len(bottom[1]) != 4 or bottom[1][-1] != 8:
             raise self.error(
-                f"detections (1, 1, d, 7) and objects (1, 1, m, 8) are needed, got {bottom[0]} and {bottom[1]}"
+                f"detections (1, 1, d, 7) and objects (1, 1, m, 8) are needed, got {bottom[0]} and {bottom[1]}",
+                remedy="give DetectionOutput's top and the labels of AnnotatedData",
             )
         return [(1, 1, self._count, 5)]
 
@@ -230,7 +244,10 @@ class DetectionEvaluate(NoGradient):
         truth, found = truth[truth[:, 0] >= 0], found[found[:, 1] >= 0]
         for rows, what in ((truth, "an object"), (found, "a detection")):
             if (rows[:, 1] == self.background).any():
-                raise self.error(f"{what} has the class of the background, {self.background}")
+                raise self.error(
+                    f"{what} has the class of the background, {self.background}",
+                    remedy="set background_label_id to a class that no object has",
+                )
         easy = np.ones(len(truth), bool) if self.o.evaluate_difficult_gt else truth[:, 7] == 0
         judged: list[list[float]] = [
             [-1, label, float(np.sum(easy & (truth[:, 1] == label))), -1, -1]
@@ -271,6 +288,9 @@ def read_sizes(path: str) -> Array:
     for number, line in enumerate(read_lines(path), 1):
         words = line.split()
         if len(words) != 3 or not all(word.isdigit() and int(word) for word in words[1:]):
-            raise FormatError(f"{path}:{number}: a line is `name height width`")
+            raise FormatError(
+                f"{path}:{number}: a line is `name height width`",
+                remedy="correct the line; convert_annoset's lists have no such lines: they come from get_image_size",
+            )
         sizes.append([int(word) for word in words[1:]])
     return np.array(sizes)

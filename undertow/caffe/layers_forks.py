@@ -22,7 +22,10 @@ Variables = Sequence[Variable]
 def image_shape(layer: Layer, shape: Shape) -> Shape:
     """The shape, if it has four axes; else a ShapeError."""
     if len(shape) != 4:
-        raise layer.error(f"the bottom must have 4 axes, (batch, channels, height, width), it has shape {tuple(shape)}")
+        raise layer.error(
+            f"the bottom must have 4 axes, (batch, channels, height, width), it has shape {tuple(shape)}",
+            remedy="put a Reshape before it",
+        )
     return tuple(shape)
 
 
@@ -32,7 +35,11 @@ class Permute(Layer):
     def _order(self, ndim: int) -> tuple[int, ...]:
         order = list(self.message.permute_param.order)
         if len(set(order)) != len(order) or any(axis >= ndim for axis in order):
-            raise self.error(f"order {order} must name different axes from 0 to {ndim - 1}", field="permute_param")
+            raise self.error(
+                f"order {order} must name different axes from 0 to {ndim - 1}",
+                field="permute_param",
+                remedy=f"name each of 0 to {ndim - 1} once, such as order: 0 order: 2 order: 3 order: 1",
+            )
         return (*order, *(axis for axis in range(ndim) if axis not in order))
 
     def top_shapes(self, bottom: Shapes) -> Shapes:
@@ -52,7 +59,9 @@ class Normalize(Layer):
 
     def setup(self, bottom: Shapes, tops: int) -> None:
         if len(bottom[0]) < 2:
-            raise self.error(f"the bottom needs at least 2 axes, it has shape {bottom[0]}")
+            raise self.error(
+                f"the bottom needs at least 2 axes, it has shape {bottom[0]}", remedy="put a Reshape before it"
+            )
         options = self.message.norm_param
         shape = () if options.channel_shared else bottom[0][1:2]
         self.add_parameter(tuple(shape), filler_or(options, "scale_filler", 1.0))
@@ -60,7 +69,10 @@ class Normalize(Layer):
     def top_shapes(self, bottom: Shapes) -> Shapes:
         scale = self.blobs[0].shape
         if scale and scale != tuple(bottom[0][1:2]):
-            raise self.error(f"{scale[0]} scales for {bottom[0][1]} channels")
+            raise self.error(
+                f"{scale[0]} scales for {bottom[0][1]} channels",
+                remedy=f"the weights are for {scale[0]} channels: take those of this net, or channel_shared",
+            )
         return [bottom[0]]
 
     def compute(self, bottom: Variables, params: Variables) -> Results:
@@ -83,7 +95,7 @@ class Upsample(Layer):
         o = self.message.upsample_param
         pair = (o.scale_h or o.scale, o.scale_w or o.scale)
         if min(pair) < 1:
-            raise self.refusal(f"scale must be at least 1, got {pair}", field="upsample_param")
+            raise self.refusal(f"scale must be at least 1, got {pair}", field="upsample_param", remedy="write scale: 2")
         return pair
 
     def top_shapes(self, bottom: Shapes) -> Shapes:
@@ -92,7 +104,10 @@ class Upsample(Layer):
         if len(bottom) == 1:
             return [(n, c, h * sy, w * sx)]
         if bottom[1] != bottom[0]:
-            raise self.error(f"the mask of shape {bottom[1]} must have the shape of the values, {bottom[0]}")
+            raise self.error(
+                f"the mask of shape {bottom[1]} must have the shape of the values, {bottom[0]}",
+                remedy="give the second top of the Pooling as bottom 1",
+            )
         size = (o.upsample_h or h * sy - o.pad_out_h, o.upsample_w or w * sx - o.pad_out_w)
         return [(n, c, *size)]
 
@@ -105,7 +120,10 @@ class Upsample(Layer):
         plane = shape[2] * shape[3]
         places = integers(bottom[1].data)
         if places.size and not (places.min() >= 0 and places.max() < plane):
-            raise self.error(f"the mask points at {places.max()}, outside a plane of {plane} values")
+            raise self.error(
+                f"the mask points at {places.max()}, outside a plane of {plane} values",
+                remedy="raise upsample_h and upsample_w (or scale) to the size that was pooled",
+            )
         starts = np.arange(shape[0] * shape[1]).reshape(shape[0], shape[1], 1, 1) * plane
         targets = (places + starts).reshape(-1)
         last = np.full(math.prod(shape), -1)
@@ -129,7 +147,10 @@ class Axpy(Layer):
     def top_shapes(self, bottom: Shapes) -> Shapes:
         a, x, y = (tuple(shape) for shape in bottom)
         if x != y or len(x) < 2 or a[:2] != x[:2] or math.prod(a[2:]) != 1:
-            raise self.error(f"the bottoms must be (n, c, 1, 1), (n, c, h, w) and (n, c, h, w), got {a}, {x} and {y}")
+            raise self.error(
+                f"the bottoms must be (n, c, 1, 1), (n, c, h, w) and (n, c, h, w), got {a}, {x} and {y}",
+                remedy="give the scales first, then both maps",
+            )
         return [x]
 
     def compute(self, bottom: Variables, params: Variables) -> Results:
@@ -143,7 +164,11 @@ class ShuffleChannel(Layer):
     def top_shapes(self, bottom: Shapes) -> Shapes:
         channels, group = image_shape(self, bottom[0])[1], self.message.shuffle_channel_param.group
         if group < 1 or channels % group:
-            raise self.error(f"group: {group} does not divide {channels} channels", field="shuffle_channel_param")
+            raise self.error(
+                f"group: {group} does not divide {channels} channels",
+                field="shuffle_channel_param",
+                remedy=f"use a group that divides {channels}",
+            )
         return [bottom[0]]
 
     def compute(self, bottom: Variables, params: Variables) -> Results:
@@ -163,11 +188,18 @@ class Interp(Layer):
         o = self.message.interp_param
         kept = length + o.pad_beg + o.pad_end
         if o.pad_beg > 0 or o.pad_end > 0 or kept < 1:
-            raise self.error(f"pad_beg and pad_end cut off, so they are 0 or below, and leave something of {length}")
+            raise self.error(
+                f"pad_beg and pad_end cut off, so they are 0 or below, and leave something of {length}",
+                remedy="write 0 or a small negative number",
+            )
         if fixed:
             return fixed
         if o.shrink_factor < 1 or o.zoom_factor < 1:
-            raise self.refusal("shrink_factor and zoom_factor must be at least 1", field="interp_param")
+            raise self.refusal(
+                "shrink_factor and zoom_factor must be at least 1",
+                field="interp_param",
+                remedy="write 1, or leave them out",
+            )
         kept = (kept - 1) // o.shrink_factor + 1
         return kept + (kept - 1) * (o.zoom_factor - 1)
 

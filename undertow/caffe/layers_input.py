@@ -27,7 +27,7 @@ class Source(Layer):
         """Nothing lies below."""
 
     def compute(self, bottom: Sequence[Variable], params: Sequence[Variable]) -> Results:
-        raise self.refusal(f"a {self.type} layer computes nothing: its tops are given")
+        raise self.refusal(f"a {self.type} layer computes nothing: its tops are given", remedy="remove its bottoms")
 
 
 class Input(Source):
@@ -35,7 +35,11 @@ class Input(Source):
 
     def setup(self, bottom: Shapes, tops: int) -> None:
         if len(self.message.input_param.shape) not in (0, 1, tops):
-            raise self.refusal(f"shape is given once, or once for each of the {tops} tops", field="input_param")
+            raise self.refusal(
+                f"shape is given once, or once for each of the {tops} tops",
+                "write one for all tops, or one for each",
+                "input_param",
+            )
 
     def top_shapes(self, bottom: Shapes) -> Shapes:
         shapes = [tuple(shape.dim) for shape in self.message.input_param.shape] or [()]
@@ -54,18 +58,28 @@ class DummyData(Source):
     def setup(self, bottom: Shapes, tops: int) -> None:
         o = self.message.dummy_data_param
         if len(o.data_filler) not in (0, 1, tops):
-            raise self.refusal(f"data_filler is given 0, 1 or {tops} times, not {len(o.data_filler)}")
+            raise self.refusal(
+                f"data_filler is given 0, 1 or {tops} times, not {len(o.data_filler)}",
+                remedy="write one for all tops, or one for each",
+            )
         old = [getattr(o, name) for name in ("num", "channels", "height", "width")]
         if any(old):
             if o.shape:
-                raise self.refusal("either shape or num, channels, height and width can be given, not both")
+                raise self.refusal(
+                    "either shape or num, channels, height and width can be given, not both", remedy="keep shape"
+                )
             if any(len(lengths) not in (1, tops) for lengths in old):
-                raise self.refusal(f"num, channels, height and width are given once, or once for each of {tops} tops")
+                raise self.refusal(
+                    f"num, channels, height and width are given once, or once for each of {tops} tops",
+                    remedy="write one shape { dim: ... } for each top",
+                )
             self._shapes: list[Shape] = [tuple(n[0 if len(n) == 1 else i] for n in old) for i in range(tops)]
         else:
             if len(o.shape) not in (1, tops):
                 raise self.refusal(
-                    f"shape is given once, or once for each of the {tops} tops", field="dummy_data_param"
+                    f"shape is given once, or once for each of the {tops} tops",
+                    "write one for all tops, or one for each",
+                    "dummy_data_param",
                 )
             self._shapes = [tuple(o.shape[0 if len(o.shape) == 1 else i].dim) for i in range(tops)]
         fillers = list(o.data_filler) or [new_message("FillerParameter")]
@@ -100,6 +114,7 @@ class MemoryData(Source):
             raise self.refusal(
                 f"batch_size, channels, height and width must be given and at least 1, got {self.shape}",
                 field="memory_data_param",
+                remedy="write all four",
             )
         self._arrays: tuple[Array, Array] | None = None
         self._position = 0
@@ -112,15 +127,19 @@ class MemoryData(Source):
         batch = self.shape[0]
         if data.ndim != 4 or data.shape[1:] != self.shape[1:] or len(data) != labels.size:
             raise self.error(f"data of shape (n, {self.shape[1]}, {self.shape[2]}, {self.shape[3]}) and n labels are "
-                             f"needed, got {data.shape} and {labels.shape}")  # fmt: skip
+                             f"needed, got {data.shape} and {labels.shape}",
+                             remedy="reshape them, or change memory_data_param")  # fmt: skip
         if not len(data) or len(data) % batch:
-            raise self.error(f"{len(data)} items are not a multiple of the batch size {batch}")
+            raise self.error(
+                f"{len(data)} items are not a multiple of the batch size {batch}",
+                remedy="leave some out, or repeat some",
+            )
         self._arrays, self._position = (data, labels.reshape(-1)), 0
 
     def set_batch_size(self, batch: int) -> None:
         """From the next forward pass on, batches of this size."""
         if batch < 1:
-            raise self.error(f"a batch size is at least 1, got {batch}")
+            raise self.error(f"a batch size is at least 1, got {batch}", remedy="give a whole number from 1 on")
         self.shape = (batch, *self.shape[1:])
 
     def top_shapes(self, bottom: Shapes) -> Shapes:

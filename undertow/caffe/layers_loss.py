@@ -33,7 +33,10 @@ class Loss(IndexBottom):
         for shape in bottom[:2]:
             self.axis(0, len(shape))
             if not math.prod(shape):
-                raise self.error(f"a loss of nothing: a bottom has shape {tuple(shape)}")
+                raise self.error(
+                    f"a loss of nothing: a bottom has shape {tuple(shape)}",
+                    remedy="give bottoms with at least one value",
+                )
         if bottom[0][0] != bottom[1][0]:
             raise self.error(
                 f"data and labels must agree in axis 0; their shapes are {bottom[0]} and {bottom[1]}",
@@ -155,7 +158,10 @@ class InfogainLoss(_ClassLoss):
         classes = bottom[0][self.axis(self.class_axis(), len(bottom[0]))]
         size = math.prod(bottom[2]) if self._matrix is None else self._matrix.size
         if size != classes * classes:
-            raise self.error(f"H must be {classes} x {classes} for {classes} classes, it holds {size} values")
+            raise self.error(
+                f"H must be {classes} x {classes} for {classes} classes, it holds {size} values",
+                remedy=f"make the matrix with undertow.caffe.io.array_to_blobproto of a {classes} x {classes} array",
+            )
         return found
 
     def compute(self, bottom: Variables, params: Variables) -> Results:
@@ -183,7 +189,10 @@ class MultinomialLogisticLoss(Loss):
 
     def top_shapes(self, bottom: Shapes) -> Shapes:
         if math.prod(bottom[1][1:]) != 1:
-            raise self.error(f"labels must be one per item, their shape is {bottom[1]}")
+            raise self.error(
+                f"labels must be one per item, their shape is {bottom[1]}",
+                remedy=f"reshape the labels to ({bottom[0][0]},)",
+            )
         return super().top_shapes(bottom)
 
     def compute(self, bottom: Variables, params: Variables) -> Results:
@@ -203,7 +212,10 @@ class SigmoidCrossEntropyLoss(Loss):
 
     def top_shapes(self, bottom: Shapes) -> Shapes:
         if math.prod(bottom[0]) != math.prod(bottom[1]):
-            raise self.error(f"inputs {bottom[0]} and targets {bottom[1]} must hold as many values")
+            raise self.error(
+                f"inputs {bottom[0]} and targets {bottom[1]} must hold as many values",
+                remedy="give targets of the same shape",
+            )
         return super().top_shapes(bottom)
 
     def compute(self, bottom: Variables, params: Variables) -> Results:
@@ -243,7 +255,8 @@ class ContrastiveLoss(Loss):
         flat = all(math.prod(shape[2:]) == 1 for shape in bottom) and math.prod(bottom[2][1:]) == 1
         if not flat or bottom[0][:2] != bottom[1][:2] or bottom[2][:1] != bottom[0][:1]:
             raise self.error(
-                f"needs two bottoms (batch, values) and a flag per pair, their shapes are {', '.join(map(str, bottom))}"
+                f"two bottoms (batch, values) and a flag per pair are needed, got {', '.join(map(str, bottom))}",
+                remedy="give two feature blobs of one shape and one label per pair",
             )
         return super().top_shapes(bottom)
 

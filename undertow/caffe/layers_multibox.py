@@ -62,13 +62,19 @@ class MultiBoxLoss(Loss):
         if self.mining != "NONE" and not o.share_location:
             raise self.refusal("mining needs share_location: true", "mining_type: NONE, or share the locations")
         if self.mining == "HARD_EXAMPLE" and o.sample_size < 1:
-            raise self.refusal("sample_size must be 1 or more")
+            raise self.refusal("sample_size must be 1 or more", remedy="write sample_size: 64")
         self.background = int(np.array(o.background_label_id, np.uint32).astype(np.int32))
         if o.conf_loss_type == "SOFTMAX" and not 0 <= self.background < o.num_classes:
-            raise self.refusal(f"background_label_id {self.background} is none of the {o.num_classes} classes")
+            raise self.refusal(
+                f"background_label_id {self.background} is none of the {o.num_classes} classes",
+                remedy=f"write background_label_id: 0, or one below {o.num_classes}",
+            )
         classes = 2 if self.background >= 0 else 1
         if o.map_object_to_agnostic and o.num_classes != classes:
-            raise self.refusal(f"map_object_to_agnostic leaves one class of objects: num_classes must be {classes}")
+            raise self.refusal(
+                f"map_object_to_agnostic leaves one class of objects: num_classes must be {classes}",
+                remedy=f"write num_classes: {classes}",
+            )
         self.places = 1 if o.share_location else int(o.num_classes)
 
     def top_shapes(self, bottom: Shapes) -> Shapes:
@@ -82,7 +88,8 @@ class MultiBoxLoss(Loss):
         if sizes != [count * self.places * 4, count * classes] or bottom[0][0] != bottom[1][0]:
             raise self.error(
                 f"{count} default boxes and {classes} classes need bottoms (n, {count * self.places * 4}) and "
-                f"(n, {count * classes}), got {bottom[0]} and {bottom[1]}"
+                f"(n, {count * classes}), got {bottom[0]} and {bottom[1]}",
+                remedy="count num_classes with the background, and 4 locations per default box",
             )
         return [()]
 

@@ -35,13 +35,19 @@ class PReLU(Layer):
     def setup(self, bottom: Shapes, tops: int) -> None:
         options = self.message.prelu_param
         if len(bottom[0]) < 2:
-            raise self.error(f"the bottom needs at least 2 axes, (batch, channels), it has shape {bottom[0]}")
+            raise self.error(
+                f"the bottom needs at least 2 axes, (batch, channels), it has shape {bottom[0]}",
+                remedy="put a Reshape before it",
+            )
         self.add_parameter(() if options.channel_shared else bottom[0][1:2], filler_or(options, "filler", 0.25))
 
     def top_shapes(self, bottom: Shapes) -> Shapes:
         slopes = self.blobs[0].shape
         if slopes and bottom[0][1] != slopes[0]:
-            raise self.error(f"{slopes[0]} slopes for {bottom[0][1]} channels")
+            raise self.error(
+                f"{slopes[0]} slopes for {bottom[0][1]} channels",
+                remedy=f"the weights are for {slopes[0]} channels: take those of this net, or channel_shared: true",
+            )
         return [bottom[0]]
 
     def compute(self, bottom: Variables, params: Variables) -> Results:
@@ -100,7 +106,11 @@ class Clip(Layer):
         if not options.has_field("min") or not options.has_field("max"):
             raise self.refusal("clip_param needs both min and max", "write clip_param { min: -1 max: 1 }", "clip_param")
         if not options.min <= options.max:
-            raise self.refusal(f"min {options.min:g} must not be above max {options.max:g}", field="clip_param")
+            raise self.refusal(
+                f"min {options.min:g} must not be above max {options.max:g}",
+                field="clip_param",
+                remedy="exchange min and max",
+            )
 
     def compute(self, bottom: Variables, params: Variables) -> Results:
         options = self.message.clip_param
@@ -151,7 +161,9 @@ class Log(SlopeFirst):
 
     def setup(self, bottom: Shapes, tops: int) -> None:
         if _log_base(self, self.message.log_param, "log_param") == 0:
-            raise self.refusal("a logarithm to base 1 does not exist", field="log_param")
+            raise self.refusal(
+                "a logarithm to base 1 does not exist", field="log_param", remedy="write another base, or none for e"
+            )
 
     def compute(self, bottom: Variables, params: Variables) -> Results:
         o = self.message.log_param
@@ -184,7 +196,11 @@ class Dropout(Layer):
     def setup(self, bottom: Shapes, tops: int) -> None:
         ratio = self.message.dropout_param.dropout_ratio
         if not 0 <= ratio <= 1:
-            raise self.refusal(f"dropout_ratio lies from 0 to 1, got {ratio:g}", field="dropout_param")
+            raise self.refusal(
+                f"dropout_ratio lies from 0 to 1, got {ratio:g}",
+                field="dropout_param",
+                remedy="write dropout_ratio: 0.5",
+            )
 
     def draw(self, shape: tuple[int, ...]) -> Array:
         """Fresh uniform numbers."""

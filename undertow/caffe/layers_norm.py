@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -46,25 +46,37 @@ class BatchNorm(Layer):
 
     def top_shapes(self, bottom: Shapes) -> Shapes:
         if bottom[0][1:2] != self.blobs[0].shape:
-            raise self.error(f"the bottom {bottom[0]} must have {self.blobs[0].shape[0]} channels on axis 1")
+            raise self.error(
+                f"the bottom {bottom[0]} must have {self.blobs[0].shape[0]} channels on axis 1",
+                remedy="the weights are for another number of channels: take those of this net",
+            )
         if 0 in bottom[0]:
-            raise self.error(f"there is nothing to normalise in a bottom of shape {bottom[0]}")
+            raise self.error(
+                f"there is nothing to normalise in a bottom of shape {bottom[0]}",
+                remedy="give a bottom with at least one value",
+            )
         return [bottom[0]]
 
     def compute(self, bottom: Variables, params: Variables) -> Results:
         x = bottom[0]
+        ones, zeros = np.ones(x.shape[1], x.dtype), np.zeros(x.shape[1], x.dtype)
+        return self.function()(x, ones, zeros)
+
+    def function(self) -> F.BatchNorm:
+        """The operation on an input, a scale and a shift, with the present statistics or those of the batch."""
         rule = F.BatchNormRule(F.Scaling(self.message.batch_norm_param.eps, "inside", "N"))
         if self.global_stats:
-            mean, variance, total = (blob.data for blob in self.blobs)
-            factor = 1 / total[0] if total[0] != 0 else 0.0
-            return F.fixed_batch_norm(x, None, None, mean * x.dtype.type(factor), variance * x.dtype.type(factor), rule)
-        ones, zeros = np.ones(x.shape[1], x.dtype), np.zeros(x.shape[1], x.dtype)
-        function = F.BatchNorm(rule)
-        y = function(x, ones, zeros)
-        self._take(function.mean, function.variance, function.count)
-        return y
+            return F.BatchNorm(rule, *self.statistics())
+        return F.BatchNorm(rule, running=cast(Any, self))
 
-    def _take(self, mean: Array, variance: Array, count: int) -> None:
+    def statistics(self) -> tuple[Array, Array]:
+        """Mean and variance, (channels,) each, that the layer has gathered."""
+        mean, variance, total = (blob.data for blob in self.blobs)
+        factor = mean.dtype.type(1 / total[0] if total[0] != 0 else 0.0)
+        return mean * factor, variance * factor
+
+    def take(self, mean: Array, variance: Array, count: int, divisor: str = "N") -> None:
+        """Gather a batch of `count` values per channel; its variance was divided by their number."""
         fraction = self.message.batch_norm_param.moving_average_fraction
         correction = count / (count - 1) if count > 1 else 1.0
         for blob, new in zip(self.blobs, (mean, variance * correction, 1.0), strict=True):
@@ -76,7 +88,9 @@ class MVN(Layer):
 
     def top_shapes(self, bottom: Shapes) -> Shapes:
         if len(bottom[0]) > 4:
-            raise self.error(f"the bottom must have at most 4 axes, it has shape {bottom[0]}")
+            raise self.error(
+                f"the bottom must have at most 4 axes, it has shape {bottom[0]}", remedy="put a Reshape before it"
+            )
         return [tuple(legacy_length(tuple(bottom[0]), axis) for axis in range(4))]
 
     def compute(self, bottom: Variables, params: Variables) -> Results:
@@ -93,7 +107,10 @@ class Softmax(Layer):
     def top_shapes(self, bottom: Shapes) -> Shapes:
         axis = self.axis(self.message.softmax_param.axis, len(bottom[0]), "softmax_param")
         if not bottom[0][axis]:
-            raise self.error(f"there are no values along axis {axis} of a bottom of shape {bottom[0]}")
+            raise self.error(
+                f"there are no values along axis {axis} of a bottom of shape {bottom[0]}",
+                remedy="use an axis with at least one value",
+            )
         return [bottom[0]]
 
     def compute(self, bottom: Variables, params: Variables) -> Results:

@@ -31,7 +31,8 @@ class LSTMUnit(IndexBottom):
         c, x, cont = bottom
         if len(c) != 3 or c[0] != 1 or tuple(x) != (1, c[1], 4 * c[2]) or tuple(cont) != (1, c[1]):
             raise self.error(
-                f"the bottoms must be (1, streams, d), (1, streams, 4 d) and (1, streams), got {c}, {x} and {cont}"
+                f"the bottoms must be (1, streams, d), (1, streams, 4 d) and (1, streams), got {c}, {x} and {cont}",
+                remedy="LSTMUnit is made by LSTM: use that",
             )
         return [c, c]
 
@@ -58,7 +59,8 @@ class Recurrent(IndexBottom):
         if len(bottom) - self.static != 2 + exposed or tops != 1 + exposed:
             raise self.refusal(
                 f"needs {2 + exposed} bottoms (and perhaps a static one before the states) and {1 + exposed} tops "
-                f"{'with' if exposed else 'without'} expose_hidden, got {len(bottom)} and {tops}"
+                f"{'with' if exposed else 'without'} expose_hidden, got {len(bottom)} and {tops}",
+                remedy="name a bottom for the sequence, one for the continuation marks, and a top",
             )
         rows = self.gates * self.outputs
         self.add_parameter((rows, math.prod(bottom[0][2:])), self.options.weight_filler)
@@ -72,7 +74,9 @@ class Recurrent(IndexBottom):
     def _check_sequence(self, bottom: Shapes) -> None:
         x, cont = bottom[:2]
         if len(x) < 2:
-            raise self.error(f"bottom 0 must be (steps, streams, ...), its shape is {x}")
+            raise self.error(
+                f"bottom 0 must be (steps, streams, ...), its shape is {x}", remedy="put a Reshape or Permute before it"
+            )
         if tuple(cont) != tuple(x[:2]):
             raise self.error(
                 f"bottom 1, the continuation indicators, must have the two axes (steps, streams) = {tuple(x[:2])}, "
@@ -83,13 +87,19 @@ class Recurrent(IndexBottom):
     def top_shapes(self, bottom: Shapes) -> Shapes:
         self._check_sequence(bottom)
         if bottom[0][0] != self.steps:
-            raise self.error(f"the number of steps changed from {self.steps} to {bottom[0][0]}")
+            raise self.error(
+                f"the number of steps changed from {self.steps} to {bottom[0][0]}",
+                remedy="keep the number of steps; make another net for other ones",
+            )
         state = (1, bottom[0][1], self.outputs)
         for shape in bottom[2 + self.static :]:
             if tuple(shape) != state:
-                raise self.error(f"a state must have shape {state}, got {shape}")
+                raise self.error(f"a state must have shape {state}, got {shape}", remedy="reshape the state's blob")
         if self.static and bottom[2][:1] != bottom[0][1:2]:
-            raise self.error(f"the static input must have {bottom[0][1]} streams on axis 0, its shape is {bottom[2]}")
+            raise self.error(
+                f"the static input must have {bottom[0][1]} streams on axis 0, its shape is {bottom[2]}",
+                remedy=f"give one row for each of the {bottom[0][1]} streams",
+            )
         return [(*bottom[0][:2], self.outputs), *[state] * (len(bottom) - 2 - self.static)]
 
     def reset(self) -> None:

@@ -23,7 +23,10 @@ class Eltwise(Layer):
         if o.coeff and o.operation == "PROD":
             raise self.refusal("coefficients belong to SUM, a product has none", "remove coeff", "eltwise_param")
         if len(o.coeff) not in (0, len(bottom)):
-            raise self.refusal(f"{len(bottom)} bottoms need {len(bottom)} coeff, got {len(o.coeff)}")
+            raise self.refusal(
+                f"{len(bottom)} bottoms need {len(bottom)} coeff, got {len(o.coeff)}",
+                remedy=f"write coeff {len(bottom)} times, or not at all",
+            )
 
     def top_shapes(self, bottom: Shapes) -> Shapes:
         for i, shape in enumerate(bottom):
@@ -85,13 +88,20 @@ class ArgMax(NoGradient):
         axis = self.axis(o.axis, len(shape), "argmax_param") if o.has_field("axis") else None
         count = math.prod(shape[1:]) if axis is None else shape[axis]
         if not 1 <= o.top_k <= count:
-            raise self.error(f"top_k lies from 1 to the {count} values there are, got {o.top_k}", field="argmax_param")
+            raise self.error(
+                f"top_k lies from 1 to the {count} values there are, got {o.top_k}",
+                field="argmax_param",
+                remedy=f"write top_k: 1 to {count}",
+            )
 
     def top_shapes(self, bottom: Shapes) -> Shapes:
         o, shape = self.message.argmax_param, tuple(bottom[0])
         self.axis(0, len(shape))
         if 0 in shape:
-            raise self.error(f"there is nothing to compare in a bottom of shape {shape}")
+            raise self.error(
+                f"there is nothing to compare in a bottom of shape {shape}",
+                remedy="give a bottom with at least one value",
+            )
         if o.has_field("axis"):
             axis = self.axis(o.axis, len(shape))
             return [(*shape[:axis], o.top_k, *shape[axis + 1 :])]
@@ -143,7 +153,10 @@ class Accuracy(NoGradient):
         valid = labels != o.ignore_label if o.has_field("ignore_label") else np.ones(labels.shape, bool)
         scores, labels = scores[valid], labels[valid]
         if labels.size and not (labels.min() >= 0 and labels.max() < scores.shape[1]):
-            raise self.error(f"labels from {labels.min()} to {labels.max()}, but {scores.shape[1]} classes")
+            raise self.error(
+                f"labels from {labels.min()} to {labels.max()}, but {scores.shape[1]} classes",
+                remedy=f"labels go from 0 to {scores.shape[1] - 1}: correct them, or raise num_output before",
+            )
         better = scores >= np.take_along_axis(scores, labels[:, None], 1)
         hits = better.sum(1) - 1 < o.top_k
         found: list[Result] = [np.asarray(hits.mean() if hits.size else 0.0, x.dtype)]

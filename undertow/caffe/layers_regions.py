@@ -45,7 +45,10 @@ class _Regions(IndexBottom):
     def top_shapes(self, bottom: Shapes) -> Shapes:
         _, channels, _, _ = image_shape(self, bottom[0])
         if len(bottom[1]) < 2 or math.prod(bottom[1][1:]) != 5:
-            raise self.error(f"regions (r, 5) with image, left, top, right and bottom are needed, got {bottom[1]}")
+            raise self.error(
+                f"regions (r, 5) with image, left, top, right and bottom are needed, got {bottom[1]}",
+                remedy="give them as (image, x1, y1, x2, y2)",
+            )
         return [(bottom[1][0], self.channels(channels), *self.size())]
 
     def regions(self, bottom: Variables) -> tuple[Array, Array]:
@@ -55,10 +58,11 @@ class _Regions(IndexBottom):
         if images.size and not (images.min() >= 0 and images.max() < bottom[0].shape[0]):
             raise self.error(
                 f"a region lies in image {images[(images < 0) | (images >= bottom[0].shape[0])][0]}, "
-                f"the batch has {bottom[0].shape[0]}"
+                f"the batch has {bottom[0].shape[0]}",
+                remedy="number the images from 0 on, as they lie in the batch",
             )
         if not np.isfinite(rows).all():
-            raise self.error("a region's corner is not a number")
+            raise self.error("a region's corner is not a number", remedy="look where the regions come from")
         return images, rows[:, 1:].clip(-_FAR, _FAR)
 
 
@@ -73,7 +77,7 @@ class ROIPooling(_Regions):
         o = self.message.roi_pooling_param
         if min(self.size()) < 1 or o.spatial_scale <= 0:
             raise self.refusal("pooled_h and pooled_w must be given, 1 or more, and spatial_scale above 0",
-                               field="roi_pooling_param")  # fmt: skip
+                               "write pooled_h: 7 pooled_w: 7 spatial_scale: 0.0625", "roi_pooling_param")  # fmt: skip
 
     def size(self) -> tuple[int, int]:
         o = self.message.roi_pooling_param
@@ -121,7 +125,8 @@ class PSROIPooling(_Regions):
         o = self.message.psroi_pooling_param
         if min(o.output_dim, o.group_size) < 1 or o.spatial_scale <= 0:
             raise self.refusal("output_dim and group_size must be 1 or more, and spatial_scale above 0",
-                               field="psroi_pooling_param")  # fmt: skip
+                               "write output_dim: the number of classes, group_size: 7, spatial_scale: 0.0625",
+                               "psroi_pooling_param")  # fmt: skip
 
     def size(self) -> tuple[int, int]:
         return (int(self.message.psroi_pooling_param.group_size),) * 2
@@ -131,7 +136,8 @@ class PSROIPooling(_Regions):
         if bottom != o.output_dim * o.group_size**2:
             raise self.error(
                 f"output_dim: {o.output_dim} and group_size: {o.group_size} need "
-                f"{o.output_dim * o.group_size**2} channels, the map has {bottom}"
+                f"{o.output_dim * o.group_size**2} channels, the map has {bottom}",
+                remedy=f"give the convolution before it num_output: {o.output_dim * o.group_size**2}",
             )
         return int(o.output_dim)
 
@@ -175,7 +181,8 @@ class SmoothL1Loss(Loss):
     def top_shapes(self, bottom: Shapes) -> Shapes:
         if any(math.prod(shape[1:]) != math.prod(bottom[0][1:]) for shape in bottom):
             raise self.error(
-                f"the bottoms must hold as many values each, their shapes are {', '.join(map(str, bottom))}"
+                f"the bottoms must hold as many values each, their shapes are {', '.join(map(str, bottom))}",
+                remedy="give blobs of one shape",
             )
         return super().top_shapes(bottom)
 

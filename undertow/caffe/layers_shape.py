@@ -79,7 +79,11 @@ class Flatten(Sharing):
         start = self.axis(o.axis, len(shape), "flatten_param")
         end = self.axis(o.end_axis, len(shape), "flatten_param")
         if end < start:
-            raise self.error(f"end_axis {o.end_axis} lies before axis {o.axis}", field="flatten_param")
+            raise self.error(
+                f"end_axis {o.end_axis} lies before axis {o.axis}",
+                field="flatten_param",
+                remedy=f"write end_axis: -1, or an axis from {o.axis} on",
+            )
         return [(*shape[:start], math.prod(shape[start : end + 1]), *shape[end + 1 :])]
 
 
@@ -101,7 +105,10 @@ class Reshape(Sharing):
         for i, length in enumerate(lengths):
             if length == 0:
                 if start + i >= len(shape):
-                    raise self.error(f"dim {i} is 0, but the bottom {shape} has no axis {start + i} to keep")
+                    raise self.error(
+                        f"dim {i} is 0, but the bottom {shape} has no axis {start + i} to keep",
+                        remedy="write a length, or -1 for what is left",
+                    )
                 lengths[i] = shape[start + i]
         if -1 in lengths:
             known = math.prod(n for n in lengths if n != -1) * math.prod(shape[:start]) * math.prod(shape[end:])
@@ -128,6 +135,7 @@ class Reshape(Sharing):
             raise self.error(
                 f"axis: {o.axis} with num_axes: {o.num_axes} does not lie inside a bottom of shape {shape}",
                 field="reshape_param",
+                remedy="write axis: 0 num_axes: -1 to reshape all of it",
             )
         return start, end
 
@@ -176,10 +184,16 @@ class Slice(Layer):
                 )
             points = [length // tops * i for i in range(1, tops)]
         elif len(points) != tops - 1:
-            raise self.error(f"{tops} tops need {tops - 1} slice_points, got {len(points)}", field="slice_param")
+            raise self.error(
+                f"{tops} tops need {tops - 1} slice_points, got {len(points)}",
+                field="slice_param",
+                remedy=f"give {tops - 1}, or none for equal parts",
+            )
         if any(b <= a for a, b in zip([0, *points], [*points, length], strict=True)):
             raise self.error(
-                f"slice_points {points} must rise, inside axis {axis} of length {length}", field="slice_param"
+                f"slice_points {points} must rise, inside axis {axis} of length {length}",
+                field="slice_param",
+                remedy=f"write rising numbers from 1 to {length - 1}",
             )
         return axis, points
 
@@ -235,11 +249,16 @@ class Crop(Layer):
         offsets = list(o.offset)
         if len(offsets) not in (0, 1, count):
             raise self.error(
-                f"offset is given once, or for each of the {count} axes from {axis} on", field="crop_param"
+                f"offset is given once, or for each of the {count} axes from {axis} on",
+                field="crop_param",
+                remedy=f"give one offset, or {count}",
             )
         starts = offsets * count if len(offsets) == 1 else offsets or [0] * count
         if len(size) != len(shape):
-            raise self.error(f"bottom 1 of shape {size} must have as many axes as bottom 0 of shape {shape}")
+            raise self.error(
+                f"bottom 1 of shape {size} must have as many axes as bottom 0 of shape {shape}",
+                remedy="put a Reshape before it",
+            )
         for i, start in enumerate(starts, axis):
             if start + size[i] > shape[i]:
                 raise self.error(
@@ -267,13 +286,18 @@ class BatchReindex(IndexBottom):
 
     def top_shapes(self, bottom: Shapes) -> Shapes:
         if len(bottom[1]) != 1:
-            raise self.error(f"bottom 1, the indexes, must have one axis, it has shape {bottom[1]}")
+            raise self.error(
+                f"bottom 1, the indexes, must have one axis, it has shape {bottom[1]}", remedy="put a Reshape before it"
+            )
         return [(bottom[1][0], *bottom[0][1:])]
 
     def compute(self, bottom: Variables, params: Variables) -> Results:
         indexes, count = integers(bottom[1].data), bottom[0].shape[0]
         if indexes.size and not (indexes.min() >= 0 and indexes.max() < count):
-            raise self.error(f"the indexes lie from {indexes.min()} to {indexes.max()}, the batch has {count} items")
+            raise self.error(
+                f"the indexes lie from {indexes.min()} to {indexes.max()}, the batch has {count} items",
+                remedy=f"give indexes from 0 to {count - 1}",
+            )
         return bottom[0][indexes]
 
 
@@ -296,14 +320,21 @@ class Filter(IndexBottom):
         selector = bottom[-1]
         self.axis(0, len(selector))
         if len(self.message.top) != len(bottom) - 1:
-            raise self.error(f"{len(bottom)} bottoms, the last of them the selector, need {len(bottom) - 1} tops")
+            raise self.error(
+                f"{len(bottom)} bottoms, the last of them the selector, need {len(bottom) - 1} tops",
+                remedy=f"name {len(bottom) - 1} tops",
+            )
         if any(length != 1 for length in selector[1:]):
             raise self.error(
-                f"the selector, the last bottom, must have length 1 but on axis 0, it has shape {selector}"
+                f"the selector, the last bottom, must have length 1 but on axis 0, it has shape {selector}",
+                remedy=f"reshape it to ({selector[0]},)",
             )
         for i, shape in enumerate(bottom[:-1]):
             if not shape or shape[0] != selector[0]:
-                raise self.error(f"bottom {i} of shape {shape} and the selector {selector} differ in axis 0")
+                raise self.error(
+                    f"bottom {i} of shape {shape} and the selector {selector} differ in axis 0",
+                    remedy="give one number of the selector for each item",
+                )
         count = selector[0] if self._chosen is None else len(self._chosen)
         return [(count, *shape[1:]) for shape in bottom[:-1]]
 

@@ -33,7 +33,10 @@ def window_sizes(layer: Layer, options: Message, dims: int, name: str, plain: st
         if dims != 2:
             raise layer.refusal(f"{fields[0]} and {fields[1]} are for 2 spatial axes, here are {dims}", f"use {plain}")
         if sizes:
-            raise layer.refusal(f"either {plain} or {fields[0]} and {fields[1]} can be given, not both")
+            raise layer.refusal(
+                f"either {plain} or {fields[0]} and {fields[1]} can be given, not both",
+                remedy=f"keep {plain}, or the two others",
+            )
         return getattr(options, fields[0]), getattr(options, fields[1])
     if not sizes and default is not None:
         return (default,) * dims
@@ -60,7 +63,9 @@ class _Windowed(Layer):
         self.dilation = window_sizes(self, options, self.dims, "dilation", "dilation", 1)
         for name in ("kernel", "stride", "dilation"):
             if any(size < 1 for size in getattr(self, name)):
-                raise self.refusal(f"every {name} must be at least 1, got {getattr(self, name)}")
+                raise self.refusal(
+                    f"every {name} must be at least 1, got {getattr(self, name)}", remedy=f"write {name}: 1 or more"
+                )
 
     def geometry(self, groups: int = 1, size: Shape = ()) -> Windows:
         """The windows; a layer without spatial axes has one axis of length 1.
@@ -82,7 +87,8 @@ class _Windowed(Layer):
         if len(shape) != self.channel_axis + 1 + self.dims or shape[self.channel_axis] != self.channels:
             raise self.error(
                 f"a bottom of shape {shape} does not have {self.channels} channels on axis {self.channel_axis} "
-                f"and {self.dims} spatial axes"
+                f"and {self.dims} spatial axes",
+                remedy="the layer's weights are for another bottom: build the net for this one",
             )
 
     def as_batch(self, x: Variable) -> Variable:
@@ -100,7 +106,9 @@ class Convolution(_Windowed):
         options = self.message.convolution_param
         self.filters, self.groups = options.num_output, options.group
         if tops != len(bottom):
-            raise self.refusal(f"{len(bottom)} bottoms but {tops} tops: each bottom has one top")
+            raise self.refusal(
+                f"{len(bottom)} bottoms but {tops} tops: each bottom has one top", remedy="name as many tops as bottoms"
+            )
         if self.filters < 1:
             raise self.refusal("num_output must be at least 1", "write num_output: 20", "convolution_param")
         for count, what in ((self.channels, "channels"), (self.filters, "outputs (num_output)")):
@@ -120,7 +128,10 @@ class Convolution(_Windowed):
         for shape in bottom:
             self.check_channels(shape)
             if shape != bottom[0]:
-                raise self.error(f"all bottoms must have one shape, got {bottom[0]} and {shape}")
+                raise self.error(
+                    f"all bottoms must have one shape, got {bottom[0]} and {shape}",
+                    remedy="give one layer for each shape",
+                )
             spatial = self.spatial(shape[self.channel_axis + 1 :])
             shapes.append((*shape[: self.channel_axis], self.filters, *spatial))
         return shapes
@@ -154,7 +165,11 @@ class Deconvolution(Convolution):
         sizes = zip(size, self.kernel, self.stride, self.pad, self.dilation, strict=True)
         out = tuple((n - 1) * s + d * (k - 1) + 1 - 2 * p for n, k, s, p, d in sizes)
         if any(length < 1 for length in out):
-            raise self.error(f"padding {self.pad} leaves nothing of the result {out}", field="convolution_param")
+            raise self.error(
+                f"padding {self.pad} leaves nothing of the result {out}",
+                field="convolution_param",
+                remedy="use a smaller pad, or a larger bottom",
+            )
         return out
 
     def function(self, batch: Variable) -> Any:
@@ -171,7 +186,10 @@ class Im2col(_Windowed):
         self.check_channels(bottom[0])
         axis = self.channel_axis
         if not self.dims:
-            raise self.error(f"a bottom of shape {bottom[0]} has no spatial axes after axis {axis}")
+            raise self.error(
+                f"a bottom of shape {bottom[0]} has no spatial axes after axis {axis}",
+                remedy="give axis: 1 and a bottom (batch, channels, height, width)",
+            )
         places = output_shape(bottom[0][axis + 1 :], self.kernel, self.geometry())
         return [(*bottom[0][:axis], self.channels * math.prod(self.kernel), *places)]
 
@@ -278,7 +296,10 @@ class SPP(Layer):
     def levels(self, shape: Shape) -> list[PoolGeometry]:
         """The windows of every level."""
         if len(shape) != 4 or min(shape) < 1:
-            raise self.error(f"the bottom must have 4 axes, (batch, channels, height, width), got {shape}")
+            raise self.error(
+                f"the bottom must have 4 axes, (batch, channels, height, width), got {shape}",
+                remedy="put a Reshape before it",
+            )
         found = []
         for level in range(self.message.spp_param.pyramid_height):
             bins = 2**level
@@ -318,7 +339,10 @@ class LRN(Layer):
 
     def top_shapes(self, bottom: Shapes) -> Shapes:
         if len(bottom[0]) != 4:
-            raise self.error(f"the bottom must have 4 axes, (batch, channels, height, width), it has shape {bottom[0]}")
+            raise self.error(
+                f"the bottom must have 4 axes, (batch, channels, height, width), it has shape {bottom[0]}",
+                remedy="put a Reshape before it",
+            )
         return [bottom[0]]
 
     def compute(self, bottom: Variables, params: Variables) -> Results:

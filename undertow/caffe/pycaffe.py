@@ -27,6 +27,7 @@ from undertow.caffe.runtime import CaffeError, CannotOpen, NoSuchLayer, next_see
 from undertow.caffe.runtime import Timer as Timer
 from undertow.caffe.snapshot import save_hdf5
 from undertow.caffe.weights import WeightsReport
+from undertow.errors import ShapeError
 
 Array = np.ndarray[Any, Any]
 Outputs = dict[str, Array]
@@ -224,7 +225,10 @@ class Net:
     ) -> tuple[Outputs, Outputs]:
         """`forward` and `backward` for any number of rows; arrays: inputs and diffs of outputs by name."""
         if not arrays:
-            raise CaffeError("forward_backward_all needs inputs or diffs by name")
+            raise CaffeError(
+                "forward_backward_all needs inputs or diffs by name",
+                remedy="give the inputs by name: forward_backward_all(data=..., label=...)",
+            )
         forward = list(self._batch({n: arrays[n] for n in self.inputs if n in arrays}))
         backward = list(self._batch({n: arrays[n] for n in self.outputs if n in arrays}))
         values: dict[str, list[Array]] = {name: [] for name in [*self.outputs, *(blobs or ())]}
@@ -260,22 +264,30 @@ class Net:
         """Give the first layer, a MemoryData, float32 arrays (n, channels, height, width) and n labels."""
         layer = self.net.layers[0]
         if not isinstance(layer, MemoryData):
-            raise CaffeError("set_input_arrays may only be called if the first layer is a MemoryDataLayer")
+            raise CaffeError(
+                "set_input_arrays may only be called if the first layer is a MemoryDataLayer",
+                remedy="write into net.blobs[...].data, or begin the net with a MemoryData layer",
+            )
         if labels.ndim == 1:
             labels = np.ascontiguousarray(labels[:, np.newaxis, np.newaxis, np.newaxis])
         for name, array in (("data array", data), ("labels array", labels)):
             if not array.flags.c_contiguous:
                 raise CaffeError(f"{name} must be C contiguous", remedy="np.ascontiguousarray(...)")
             if array.ndim != 4:
-                raise CaffeError(f"{name} must be 4-d, its shape is {array.shape}")
+                raise CaffeError(
+                    f"{name} must be 4-d, its shape is {array.shape}",
+                    remedy="reshape it to (n, channels, height, width)",
+                )
             if array.dtype != np.float32:
                 raise CaffeError(f"{name} must be float32, not {array.dtype}", remedy=".astype(np.float32)")
         if labels.shape[1:] != (1, 1, 1):
-            raise CaffeError(f"labels must be of shape (n, 1, 1, 1), they are {labels.shape}")
+            raise CaffeError(
+                f"labels must be of shape (n, 1, 1, 1), they are {labels.shape}", remedy="labels.reshape(-1, 1, 1, 1)"
+            )
         try:
             layer.set_input_arrays(data, labels)
-        except ValueError as error:
-            raise CaffeError(str(error)) from error
+        except ShapeError as error:
+            raise CaffeError(error.reason, layer=error.layer, remedy=error.remedy) from error
 
     # Callbacks: functions of the layer's number.
 

@@ -140,7 +140,11 @@ def _read(path: PathLike) -> dict[str, Array]:
             f"the data positions cannot be read: {problem}", file=path, remedy="remove it to resume as Caffe does"
         ) from problem
     if version != _VERSION:
-        raise FormatError(f"version {version} of the data positions is not known", file=path)
+        raise FormatError(
+            f"version {version} of the data positions is not known",
+            file=path,
+            remedy="go on without this side file: data begin at their first record then",
+        )
     return arrays
 
 
@@ -182,7 +186,11 @@ def _load_net_rest(net: Net, arrays: Mapping[str, Array], path: PathLike) -> Non
         try:
             net.layers[0].rng.bit_generator.state = json.loads(arrays["generator"].tobytes().decode())
         except (ValueError, TypeError, KeyError) as problem:
-            raise UndertowError(f"the state of the random generator cannot be read: {problem}", file=path) from problem
+            raise UndertowError(
+                f"the state of the random generator cannot be read: {problem}",
+                file=path,
+                remedy="go on without this side file: random numbers begin anew then",
+            ) from problem
 
 
 def _recurrent(net: Net) -> dict[str, Recurrent]:

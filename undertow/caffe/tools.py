@@ -159,7 +159,9 @@ def compute_image_mean(
         total += pixels
         tick(count, source.entries)
     if total is None:
-        raise FormatError("the database holds no record", file=database)
+        raise FormatError(
+            "the database holds no record", file=database, remedy="make it with undertow caffe convert_imageset"
+        )
     mean = total / np.float32(count)
     if output is not None:
         write_mean(mean, output)
@@ -192,12 +194,22 @@ def _mnist(images: PathLike, labels: PathLike) -> tuple[Array, Array]:
     pictures, numbers = read_idx(images), read_idx(labels)
     if pictures.ndim != 3 or pictures.dtype != np.uint8:
         raise FormatError(
-            f"pictures should be bytes with three axes, not {pictures.dtype} {pictures.shape}", file=images
+            f"pictures should be bytes with three axes, not {pictures.dtype} {pictures.shape}",
+            file=images,
+            remedy="give train-images-idx3-ubyte, or t10k-images-idx3-ubyte",
         )
     if numbers.ndim != 1 or numbers.dtype != np.uint8:
-        raise FormatError(f"labels are bytes with one axis, not {numbers.dtype} {numbers.shape}", file=labels)
+        raise FormatError(
+            f"labels are bytes with one axis, not {numbers.dtype} {numbers.shape}",
+            file=labels,
+            remedy="give train-labels-idx1-ubyte, or t10k-labels-idx1-ubyte",
+        )
     if len(pictures) != len(numbers):
-        raise FormatError(f"{len(pictures)} pictures, but {len(numbers)} labels", file=labels)
+        raise FormatError(
+            f"{len(pictures)} pictures, but {len(numbers)} labels",
+            file=labels,
+            remedy="give the two files of one set: both train or both t10k",
+        )
     return pictures, numbers
 
 

@@ -79,7 +79,10 @@ def _copy(blob: Blob, proto: Message, number: int, name: str, file: str | os.Pat
     values = blob_array(proto, layer=name, file=file)
     if values.size != blob.count:
         raise FormatError(
-            f"parameter {number} of shape {_text(shape)} holds {values.size} values", file=file, layer=name
+            f"parameter {number} of shape {_text(shape)} holds {values.size} values",
+            file=file,
+            layer=name,
+            remedy="the file is damaged: fetch or write it again",
         )
     blob.data[...] = values.reshape(blob.shape)
     if len(proto.diff) == blob.count or len(proto.double_diff) == blob.count:

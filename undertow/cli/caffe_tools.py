@@ -107,7 +107,10 @@ def extract_features(words: Words) -> int:
 
     batches = words["BATCHES"]
     if not batches.isdigit() or not int(batches):
-        raise UsageError(f"the number of mini-batches is a whole number from 1 on, not '{batches}'")
+        raise UsageError(
+            f"the number of mini-batches is a whole number from 1 on, not '{batches}'",
+            remedy="give how often the net is run, such as 10",
+        )
     if words["MODE"].upper() == "GPU":
         say("there is no GPU here: it is computed on the CPU")
     with Counting("batches") as tick:

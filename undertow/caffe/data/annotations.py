@@ -62,9 +62,15 @@ def check_samplers(samplers: Sequence[Message]) -> None:
     for number, sampler in enumerate(samplers):
         o = sampler.sampler
         if not 0 < o.min_scale <= o.max_scale <= 1:
-            raise FormatError(f"batch_sampler {number}: 0 < min_scale <= max_scale <= 1 is needed")
+            raise FormatError(
+                f"batch_sampler {number}: 0 < min_scale <= max_scale <= 1 is needed",
+                remedy="write min_scale: 0.3 max_scale: 1",
+            )
         if not 0 < o.min_aspect_ratio <= o.max_aspect_ratio:
-            raise FormatError(f"batch_sampler {number}: 0 < min_aspect_ratio <= max_aspect_ratio is needed")
+            raise FormatError(
+                f"batch_sampler {number}: 0 < min_aspect_ratio <= max_aspect_ratio is needed",
+                remedy="write min_aspect_ratio: 0.5 max_aspect_ratio: 2",
+            )
 
 
 def draw_windows(boxes: Array, samplers: Sequence[Message], rng: np.random.Generator) -> list[Array]:

@@ -77,7 +77,7 @@ def parse_datum(value: Buffer, *, key: bytes = b"", file: str | os.PathLike[str]
     try:
         return parse_bytes(value, get_schema()["Datum"])
     except FormatError as error:
-        raise FormatError(f"{_name(key)}{error.reason}", file=file, offset=error.offset) from error
+        raise FormatError(f"{_name(key)}{error.reason}", file=file, offset=error.offset, remedy=error.remedy) from error
 
 
 def datum_pixels(

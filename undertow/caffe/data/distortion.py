@@ -23,9 +23,14 @@ class Distorter:
         for name in ("contrast", "saturation"):
             lower, upper = getattr(param, f"{name}_lower"), getattr(param, f"{name}_upper")
             if getattr(param, f"{name}_prob") and not 0 <= lower <= upper:
-                raise FormatError(f"{name}_lower {lower:g} and {name}_upper {upper:g}: from 0 to upper is needed")
+                raise FormatError(
+                    f"{name}_lower {lower:g} and {name}_upper {upper:g}: from 0 to upper is needed",
+                    remedy=f"write {name}_lower: 0.5 {name}_upper: 1.5",
+                )
         if min(param.brightness_delta, param.hue_delta) < 0:
-            raise FormatError("brightness_delta and hue_delta are 0 or more")
+            raise FormatError(
+                "brightness_delta and hue_delta are 0 or more", remedy="write brightness_delta: 32 hue_delta: 18"
+            )
 
     def distort(self, picture: Array, rng: np.random.Generator) -> Array:
         """The picture with what chance decides; half of the time contrast comes early, half of the time late."""

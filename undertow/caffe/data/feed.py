@@ -50,7 +50,10 @@ class Feed:
         """Go to a position that `state` gave. Raises UndertowError for one of another kind of feed."""
         for name in self.state():
             if name not in state:
-                raise UndertowError(f"the saved position of the data lacks '{name}'")
+                raise UndertowError(
+                    f"the saved position of the data lacks '{name}'",
+                    remedy="go on without the side file beside the solverstate: data begin at their first record then",
+                )
         self.seed, self.counter = int(state["seed"]), int(state["counter"])
 
     def draws(self, *numbers: int) -> np.random.Generator:
@@ -98,5 +101,10 @@ def read_lines(path: PathLike) -> list[str]:
     if not any(line.strip() for line in lines):
         raise FormatError("the list is empty", file=path, remedy="name at least one file in it")
     if "\0" in text:
-        raise FormatError("a zero byte: this is not a list", file=path, line=text[: text.index("\0")].count("\n") + 1)
+        raise FormatError(
+            "a zero byte: this is not a list",
+            file=path,
+            line=text[: text.index("\0")].count("\n") + 1,
+            remedy="give a text file with one path a line",
+        )
     return lines

@@ -67,7 +67,11 @@ class AnnotatedFeed(RecordFeed):
                 rows.append((*corners, group.group_label, one.instance_id, box.difficult))
         table = np.array(rows, np.float64).reshape(-1, 7)
         if not np.isfinite(table).all():
-            raise FormatError(f"{record_name(key)}: a corner of a box is not a number", file=self.database.path)
+            raise FormatError(
+                f"{record_name(key)}: a corner of a box is not a number",
+                file=self.database.path,
+                remedy="make the database again with convert_annoset",
+            )
         return Annotated(picture, table[:, :4], *table[:, 4:].T.astype(np.int64))
 
     def load(self) -> list[Array]:

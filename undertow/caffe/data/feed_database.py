@@ -48,7 +48,11 @@ class RecordFeed(Feed):
             self._records = self.database.records()
             record = next(self._records, None)
         if record is None:
-            raise FormatError("the database holds no record", file=self.database.path)
+            raise FormatError(
+                "the database holds no record",
+                file=self.database.path,
+                remedy="make it with undertow caffe convert_imageset",
+            )
         return record
 
     def state(self) -> State:

@@ -62,9 +62,17 @@ class _File:
                 remedy=f"name the tops as the datasets; here is {there}",
             )
         if item.dtype.kind not in "fiu":
-            raise FormatError(f"'{name}' holds no numbers ({item.dtype})", file=self.path)
+            raise FormatError(
+                f"'{name}' holds no numbers ({item.dtype})",
+                file=self.path,
+                remedy="write float32 values: file.create_dataset(name, data=array)",
+            )
         if not item.shape:
-            raise FormatError(f"'{name}' is a single value; it needs an axis of rows", file=self.path)
+            raise FormatError(
+                f"'{name}' is a single value; it needs an axis of rows",
+                file=self.path,
+                remedy="write it with axes (rows, ...)",
+            )
         return item
 
     def check(self, rows: int) -> None:
@@ -73,7 +81,9 @@ class _File:
             needed = rows * math.prod(dataset.shape[1:]) * dataset.dtype.itemsize
             if needed > _PLAUSIBLE and needed > dataset.id.get_storage_size() * _STRONGEST_FILTER:
                 raise FormatError(
-                    f"{dataset.name}: {needed} bytes a batch, more than the file can hold", file=self.path
+                    f"{dataset.name}: {needed} bytes a batch, more than the file can hold",
+                    file=self.path,
+                    remedy="the file is damaged: write it again; or use a smaller batch_size",
                 )
 
     def read(self, index: int, rows: Array) -> Array:
@@ -137,9 +147,17 @@ class Hdf5Feed(Feed):
             file = self._current()
             shapes = [dataset.shape[1:] for dataset in file.datasets]
             if shapes != self._row_shapes:
-                raise FormatError(f"rows of shapes {shapes}, the first file has {self._row_shapes}", file=file.path)
+                raise FormatError(
+                    f"rows of shapes {shapes}, the first file has {self._row_shapes}",
+                    file=file.path,
+                    remedy="give all files of the list rows of one shape",
+                )
             if self.row >= file.rows:
-                raise FormatError(f"the saved position is row {self.row} of {file.rows}", file=file.path)
+                raise FormatError(
+                    f"the saved position is row {self.row} of {file.rows}",
+                    file=file.path,
+                    remedy="the files have changed since the snapshot: remove the side file beside the solverstate",
+                )
             last = min(file.rows, self.row + self.batch_size - done)
             rows = self._order[self.row : last] if self.shuffle else np.arange(self.row, last)
             for index, array in enumerate(arrays):

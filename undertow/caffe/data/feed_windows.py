@@ -57,17 +57,29 @@ class WindowFeed(Feed):
         super().__init__(seed)
         self.windows, self.options, self.find = windows, options, find
         if windows.channels != 3:
-            raise FormatError(f"pictures are read in colour, the file says {windows.channels} channels")
+            raise FormatError(
+                f"pictures are read in colour, the file says {windows.channels} channels",
+                remedy="write 3 channels, and save the pictures in colour",
+            )
         crop, pad, mean = options.crop_size, options.context_pad, options.mean
         if crop < 1 or crop <= 2 * pad:
-            raise ShapeError(f"a crop_size of {crop} has no room for context_pad {pad} on both sides")
+            raise ShapeError(
+                f"a crop_size of {crop} has no room for context_pad {pad} on both sides",
+                remedy="use a smaller context_pad: less than half of crop_size",
+            )
         self._mean_offset = 0
         if mean is not None and mean.shape[1:] != (1, 1):
             self._mean_offset = (mean.shape[2] - crop) // 2
             if self._mean_offset < 0 or self._mean_offset + crop > mean.shape[1]:
-                raise ShapeError(f"the mean picture of shape {mean.shape} is smaller than crop_size {crop}")
+                raise ShapeError(
+                    f"the mean picture of shape {mean.shape} is smaller than crop_size {crop}",
+                    remedy="use a mean picture of at least crop_size, or mean_value",
+                )
         if mean is not None and len(mean) not in (1, 3):
-            raise ShapeError(f"the mean has {len(mean)} channels, pictures have 3")
+            raise ShapeError(
+                f"the mean has {len(mean)} channels, pictures have 3",
+                remedy="make the mean from pictures in colour, or give three mean_value",
+            )
         self._cached: dict[int, bytes] = {}
         self.shapes = [(options.batch_size, 3, crop, crop), (options.batch_size,)]
 
@@ -99,7 +111,7 @@ class WindowFeed(Feed):
         try:
             placed = place(window, picture.shape[1:], self.options, mirrored)
         except ShapeError as error:
-            raise ShapeError(f"{self.windows.images[window.image]}: {error.reason}") from error
+            raise ShapeError(f"{self.windows.images[window.image]}: {error.reason}", remedy=error.remedy) from error
         part = picture[:, placed.y1 : placed.y2 + 1, placed.x1 : placed.x2 + 1]
         part = resize_picture(part, placed.height, placed.width)
         values = (part[:, :, ::-1] if mirrored else part).astype(out.dtype)
@@ -143,7 +155,10 @@ def place(window: Window, size: tuple[int, ...], options: WindowOptions, mirrore
     side = right_pad if mirrored else left_pad
     new_height, new_width = min(new_height, crop - top_pad), min(new_width, crop - side)
     if new_height < 1 or new_width < 1:
-        raise ShapeError(f"nothing is left of the window {tuple(window[2:])} at crop_size {crop}")
+        raise ShapeError(
+            f"nothing is left of the window {tuple(window[2:])} at crop_size {crop}",
+            remedy="use a smaller context_pad, or leave such windows out",
+        )
     return Placed(x1, y1, x2, y2, new_height, new_width, top_pad, side)
 
 
@@ -151,7 +166,8 @@ def _check_inside(x1: int, y1: int, x2: int, y2: int, size: tuple[int, ...]) -> 
     height, width = size
     if not (0 <= x1 <= x2 < width and 0 <= y1 <= y2 < height):
         raise ShapeError(
-            f"the window {x1} {y1} {x2} {y2} (x1 y1 x2 y2) does not lie in a picture of {height} x {width}"
+            f"the window {x1} {y1} {x2} {y2} (x1 y1 x2 y2) does not lie in a picture of {height} x {width}",
+            remedy="correct the window in the file: 0 <= x1 <= x2 < width",
         )
 
 

@@ -38,7 +38,12 @@ def read_image_list(path: PathLike) -> list[Line]:
             unlabelled = unlabelled or number
         value = int(match[1]) if match else 0
         if not -(2**31) <= value < 2**31:
-            raise FormatError(f"the label {value} does not fit 32 bits", file=path, line=number)
+            raise FormatError(
+                f"the label {value} does not fit 32 bits",
+                file=path,
+                line=number,
+                remedy="write labels between -2147483648 and 2147483647",
+            )
         found.append(Line(name if space else line, value, number))
     for number, text in ((blank, "blank lines are left out"), (unlabelled, "a line without a label; it is taken as 0")):
         if number:

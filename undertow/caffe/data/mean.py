@@ -20,7 +20,11 @@ def read_mean(path: PathLike) -> Array:
     """The mean picture of a file, float32 (channels, height, width). Raises FormatError."""
     array = blob_array(read_binary(path, "BlobProto"), file=path).astype(np.float32)
     if array.ndim > 4 or not array.size or (array.ndim == 4 and array.shape[0] != 1):
-        raise FormatError(f"a mean picture has shape (1, channels, height, width), not {array.shape}", file=path)
+        raise FormatError(
+            f"a mean picture has shape (1, channels, height, width), not {array.shape}",
+            file=path,
+            remedy="make it with undertow caffe compute_image_mean",
+        )
     # Missing axes are 1 at the end, num first, as Caffe's blobs count them.
     return array.reshape((*array.shape, 1, 1, 1, 1)[:4])[0]
 

@@ -61,7 +61,11 @@ def decode(
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             width, height = image.size
             if width * height > max_pixels:
-                raise FormatError(f"{prefix}the picture claims {width} x {height} pixels, too many", file=file)
+                raise FormatError(
+                    f"{prefix}the picture claims {width} x {height} pixels, too many",
+                    file=file,
+                    remedy=f"use pictures of at most {MAX_PIXELS} pixels",
+                )
             if color is False and image.format in ("JPEG", "MPO"):
                 image.draft("L", None)
             image.load()
@@ -130,7 +134,10 @@ def resize_picture(picture: Array, height: int, width: int) -> Array:
     Half-pixel centres, edges held, the fixed-point arithmetic of OpenCV; halving both sides averages, as there.
     """
     if min(*picture.shape, height, width) < 1:
-        raise ShapeError(f"a picture of shape {picture.shape} cannot be resized to {height} x {width}")
+        raise ShapeError(
+            f"a picture of shape {picture.shape} cannot be resized to {height} x {width}",
+            remedy="give a height and a width of at least 1",
+        )
     rows, columns = picture.shape[1:]
     if (rows, columns) == (height, width):
         return picture

@@ -101,7 +101,10 @@ class DataTransformer:
         values = picture[part].astype(self.dtype)
         if self.mean is not None:
             if self.mean.shape != one:
-                raise ShapeError(f"the mean picture has shape {self.mean.shape}, the picture {one}")
+                raise ShapeError(
+                    f"the mean picture has shape {self.mean.shape}, the picture {one}",
+                    remedy="make the mean picture from these pictures, or use mean_value",
+                )
             values -= self.mean[part]
         elif self.mean_values.size:
             values -= self.mean_for(channels).reshape(-1, 1, 1)
@@ -112,7 +115,10 @@ class DataTransformer:
     def _resized(self, picture: Array, rng: np.random.Generator | None) -> Array:
         assert self.resizer is not None
         if picture.dtype != np.uint8:
-            raise ShapeError("resize_param needs pictures of bytes, these are floats")
+            raise ShapeError(
+                "resize_param needs pictures of bytes, these are floats",
+                remedy="store the pictures as bytes (data, not float_data), or remove resize_param",
+            )
         if picture.ndim == 3:
             return self.resizer.resize(picture, rng)
         return np.stack([self.resizer.resize(one, rng) for one in picture])

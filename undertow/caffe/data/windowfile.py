@@ -54,7 +54,12 @@ class _Words:
 
     def text(self, what: str) -> str:
         if not self.left:
-            raise FormatError(f"the file ends where {what} should be", file=self.path, line=self.line)
+            raise FormatError(
+                f"the file ends where {what} should be",
+                file=self.path,
+                line=self.line,
+                remedy="the file is cut off, or a number of windows in it is wrong",
+            )
         self._at += 1
         return self._words[self._at - 1][0]
 
@@ -63,12 +68,22 @@ class _Words:
         try:
             return float(word)
         except ValueError:
-            raise FormatError(f"{what} should be a number, not '{word}'", file=self.path, line=self.line) from None
+            raise FormatError(
+                f"{what} should be a number, not '{word}'",
+                file=self.path,
+                line=self.line,
+                remedy="correct the line; paths with spaces are not possible",
+            ) from None
 
     def whole(self, what: str) -> int:
         value = self.number(what)
         if not -(2**31) <= value < 2**31 or value != int(value):
-            raise FormatError(f"{what} should be a whole number, not {value:g}", file=self.path, line=self.line)
+            raise FormatError(
+                f"{what} should be a whole number, not {value:g}",
+                file=self.path,
+                line=self.line,
+                remedy="write it without a point, or correct the line before",
+            )
         return int(value)
 
 
@@ -87,7 +102,12 @@ def read_window_file(path: PathLike, foreground_from: float, background_below: f
         mark = words.text("'#'")
         number = words.whole("the number of the picture") if mark == "#" else -1
         if number != len(images):
-            raise FormatError(f"'# {len(images)}' should begin the next picture", file=path, line=words.line)
+            raise FormatError(
+                f"'# {len(images)}' should begin the next picture",
+                file=path,
+                line=words.line,
+                remedy="correct the number of windows of the picture before",
+            )
         images.append(words.text("the path of the picture"))
         channels, _, _ = (words.whole(what) for what in ("channels", "height", "width"))
         for _ in range(words.whole("the number of windows")):

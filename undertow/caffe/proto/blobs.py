@@ -47,7 +47,12 @@ def blob_array(
         return np.empty(0, values.dtype)
     if any(dimension < 0 for dimension in shape) or math.prod(shape) != len(values):
         size = " x ".join(map(str, shape)) or "a single value"
-        raise FormatError(f"a blob of shape {size} holds {len(values)} values", layer=layer, file=file)
+        raise FormatError(
+            f"a blob of shape {size} holds {len(values)} values",
+            layer=layer,
+            file=file,
+            remedy="the file is damaged: fetch or write it again",
+        )
     return values.reshape(shape)
 
 
@@ -58,7 +63,10 @@ def _values(blob: Message, diff: bool) -> np.ndarray:
     if not diff and "raw_data" in blob.descriptor.by_name and blob.has_field("raw_data"):
         dtype = _RAW_DTYPES.get(blob.raw_data_type)
         if dtype is None or len(blob.raw_data) % np.dtype(dtype).itemsize:
-            raise FormatError(f"{len(blob.raw_data)} bytes of raw_data are no whole number of {blob.raw_data_type}s")
+            raise FormatError(
+                f"{len(blob.raw_data)} bytes of raw_data are no whole number of {blob.raw_data_type}s",
+                remedy="the file is damaged: fetch or write it again",
+            )
         wide = np.float64 if dtype == "<f8" else np.float32
         return np.frombuffer(blob.raw_data, dtype).astype(wide, copy=False)
     return getattr(blob, single)
@@ -81,6 +89,9 @@ def blob_from_array(
     setattr(blob, "double_data" if double else "data", np.ascontiguousarray(data))
     if diff is not None:
         if diff.shape != data.shape:
-            raise FormatError(f"a diff of shape {diff.shape} beside data of shape {data.shape}")
+            raise FormatError(
+                f"a diff of shape {diff.shape} beside data of shape {data.shape}",
+                remedy="the file is damaged: fetch or write it again",
+            )
         setattr(blob, "double_diff" if double else "diff", np.ascontiguousarray(diff))
     return blob

@@ -28,7 +28,11 @@ def read_text(path: PathLike) -> str:
             while chunk := stream.read(_CHUNK):
                 data += chunk
                 if len(data) > LARGEST_TEXT:
-                    raise FormatError(f"more than {LARGEST_TEXT:,} bytes, too large for a prototxt", file=path)
+                    raise FormatError(
+                        f"more than {LARGEST_TEXT:,} bytes, too large for a prototxt",
+                        file=path,
+                        remedy="give the prototxt here; weights are read as a caffemodel",
+                    )
     except (OSError, ValueError) as problem:
         raise unreadable(path, problem) from problem
     return decode_text(bytes(data), path)

@@ -47,7 +47,11 @@ def _opened(path: PathLike) -> Iterator[Any]:
     except UndertowError:
         raise
     except (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError) as problem:
-        raise FormatError(f"cannot be read as HDF5: {problem}", file=path) from problem
+        raise FormatError(
+            f"cannot be read as HDF5: {problem}",
+            file=path,
+            remedy="the file is cut off or damaged: fetch or save it again",
+        ) from problem
 
 
 def read_model(path: PathLike, fork: ForkLike) -> Message:
@@ -66,7 +70,11 @@ def read_model(path: PathLike, fork: ForkLike) -> Message:
 
 def _group(file: Any, name: str, path: PathLike) -> Any:
     if name not in file or not hasattr(file[name], "keys"):
-        raise FormatError(f"there is no group '{name}', so this is no snapshot of Caffe", file=path)
+        raise FormatError(
+            f"there is no group '{name}', so this is no snapshot of Caffe",
+            file=path,
+            remedy="give a file that save_hdf5 or a snapshot in HDF5 has made",
+        )
     return file[name]
 
 
@@ -77,11 +85,19 @@ def _layers(group: Any, path: PathLike, prefix: str = "", seen: frozenset[int] =
     """
     address = _h5py().h5o.get_info(group.id).addr
     if address in seen or len(seen) > _DEEPEST:
-        raise FormatError(f"{group.name}: groups inside themselves, or more than {_DEEPEST} deep", file=path)
+        raise FormatError(
+            f"{group.name}: groups inside themselves, or more than {_DEEPEST} deep",
+            file=path,
+            remedy="save the snapshot again",
+        )
     found = []
     for name in group:
         if not isinstance(group.get(name, getlink=True), _h5py().HardLink):
-            raise FormatError(f"{group.name}/{name} is a link, which no snapshot of Caffe has", file=path)
+            raise FormatError(
+                f"{group.name}/{name} is a link, which no snapshot of Caffe has",
+                file=path,
+                remedy="save the snapshot again",
+            )
         item = group[name]
         if not hasattr(item, "keys"):
             continue
@@ -96,10 +112,18 @@ def _count(group: Any, diffs: Any, path: PathLike) -> int:
     """How many blobs a layer has: one more than the highest number among its datasets."""
     names = [name for part in (group, diffs) if part is not None for name in part if hasattr(part[name], "shape")]
     if not all(name.isascii() and name.isdigit() and len(name) < 5 for name in names):
-        raise FormatError(f"{group.name}: datasets of a layer are numbered, here are {names}", file=path)
+        raise FormatError(
+            f"{group.name}: datasets of a layer are numbered, here are {names}",
+            file=path,
+            remedy="give a file that save_hdf5 or a snapshot in HDF5 has made",
+        )
     count = max((int(name) for name in names), default=-1) + 1
     if count > len(names):
-        raise FormatError(f"{group.name}: blobs are missing, there are only {sorted(names)}", file=path)
+        raise FormatError(
+            f"{group.name}: blobs are missing, there are only {sorted(names)}",
+            file=path,
+            remedy="save the snapshot again",
+        )
     return count
 
 
@@ -107,7 +131,11 @@ def _pair(group: Any, diffs: Any, name: str, path: PathLike) -> _Pair:
     data = _array(group[name], path) if name in group else None
     diff = _array(diffs[name], path) if diffs is not None and name in diffs else None
     if data is not None and diff is not None and data.shape != diff.shape:
-        raise FormatError(f"{group.name}/{name}: data of shape {data.shape}, diff of shape {diff.shape}", file=path)
+        raise FormatError(
+            f"{group.name}/{name}: data of shape {data.shape}, diff of shape {diff.shape}",
+            file=path,
+            remedy="save the snapshot again",
+        )
     return data, diff
 
 
@@ -124,12 +152,20 @@ def _blob(data: np.ndarray | None, diff: np.ndarray | None, fork: ForkLike) -> M
 def _array(dataset: Any, path: PathLike) -> np.ndarray:
     """The values of a dataset, float32 or float64, checked against the bytes that the file has for them."""
     if not hasattr(dataset, "shape") or dataset.dtype.kind not in "fiu":
-        raise FormatError(f"{dataset.name} does not hold numbers", file=path)
+        raise FormatError(
+            f"{dataset.name} does not hold numbers",
+            file=path,
+            remedy="give a file that save_hdf5 or a snapshot in HDF5 has made",
+        )
     size = math.prod(dataset.shape) * dataset.dtype.itemsize
     stored = dataset.id.get_storage_size()
     filtered = dataset.chunks is not None
     if stored > os.path.getsize(path) or size > stored * (_STRONGEST_FILTER if filtered else 1):
-        raise FormatError(f"{dataset.name} claims {size} bytes, the file has {stored} for it", file=path)
+        raise FormatError(
+            f"{dataset.name} claims {size} bytes, the file has {stored} for it",
+            file=path,
+            remedy="the file is damaged: fetch or save it again",
+        )
     values = dataset[()]
     return values.astype("<f8" if values.dtype.kind == "f" and values.dtype.itemsize == 8 else "<f4", copy=False)
 
@@ -149,10 +185,18 @@ def read_state(path: PathLike, fork: ForkLike) -> Message:
 
 def _integer(file: Any, name: str, path: PathLike) -> int:
     if name not in file:
-        raise FormatError(f"there is no dataset '{name}', so this is no solver state of Caffe", file=path)
+        raise FormatError(
+            f"there is no dataset '{name}', so this is no solver state of Caffe",
+            file=path,
+            remedy="give a .solverstate.h5; weights are in the .caffemodel.h5 beside it",
+        )
     values = _array(file[name], path).reshape(-1)
     if len(values) != 1:
-        raise FormatError(f"{name} should be one number, not {len(values)}", file=path)
+        raise FormatError(
+            f"{name} should be one number, not {len(values)}",
+            file=path,
+            remedy="give a .solverstate.h5 that a snapshot has made",
+        )
     return int(file[name][()].reshape(-1)[0])
 
 
@@ -170,7 +214,12 @@ def write_model(net: Message, path: PathLike) -> None:
     names = [layer.name for layer in net.layer]
     for name in names:
         if not name or names.count(name) > 1:
-            raise FormatError(f"HDF5 needs a name of its own for every layer, not '{name}'", layer=name, file=path)
+            raise FormatError(
+                f"HDF5 needs a name of its own for every layer, not '{name}'",
+                layer=name,
+                file=path,
+                remedy="name the layers differently, or save in binary form",
+            )
     with _created(path) as file:
         for kind in ("data", "diff") if with_diffs else ("data",):
             group = file.create_group(kind)

@@ -197,7 +197,10 @@ class Message:
         """The message in a singular message field, set to an empty one first if it is not set."""
         field = self._field(name)
         if field.message is None or field.repeated:
-            raise UndertowError(f"{self._type.name}.{name} does not hold a single message")
+            raise UndertowError(
+                f"{self._type.name}.{name} does not hold a single message",
+                remedy=f"use add('{name}') for a list of messages, or assign a value",
+            )
         self._check_changeable()
         value = self._values.get(name)
         if value is None:
@@ -208,7 +211,10 @@ class Message:
         """Append a message with these fields to a repeated message field, and return it."""
         field = self._field(name)
         if field.message is None or not field.repeated:
-            raise UndertowError(f"{self._type.name}.{name} does not hold a list of messages")
+            raise UndertowError(
+                f"{self._type.name}.{name} does not hold a list of messages",
+                remedy=f"use mutable('{name}') for one message",
+            )
         self._check_changeable()
         return getattr(self, name).add(**values)
 
@@ -241,7 +247,9 @@ class Message:
     def merge_from(self, other: Message) -> None:
         """Take over the fields set in another message: single values replace, lists are extended, messages merge."""
         if other._type.name != self._type.name:
-            raise UndertowError(f"cannot merge {other._type.name} into {self._type.name}")
+            raise UndertowError(
+                f"cannot merge {other._type.name} into {self._type.name}", remedy=f"merge a {self._type.name}"
+            )
         self._check_changeable()
         for name in other.field_names():
             self._merge_field(self._field(name), other._values[name])
@@ -336,13 +344,18 @@ def _element(field: Field, value: object) -> object:
         return Message(field.message, **value)
     if isinstance(value, Message) and value._type.name == field.message.name:
         return value
-    raise UndertowError(f"{field.owner.name}.{field.name} takes a {field.message.name}, not {type(value).__name__}")
+    raise UndertowError(
+        f"{field.owner.name}.{field.name} takes a {field.message.name}, not {type(value).__name__}",
+        remedy=f"give a {field.message.name}, or the field's own fields",
+    )
 
 
 def _array(field: Field, value: object) -> np.ndarray:
     array = np.asarray(value)
     if array.size and array.dtype.kind not in "fiu":
-        raise UndertowError(f"{field.owner.name}.{field.name} takes numbers, not {array.dtype}")
+        raise UndertowError(
+            f"{field.owner.name}.{field.name} takes numbers, not {array.dtype}", remedy="give an array of floats"
+        )
     return array.astype(ARRAY_DTYPES[field.kind], copy=False).reshape(-1)
 
 

@@ -55,7 +55,8 @@ class EnumType:
             if self.numbers.get(name, number) != number or known != name:
                 raise FormatError(
                     f"{self.name} {name} = {number} of '{source}' collides with {known} = "
-                    f"{self.numbers[known]} of '{self.sources[known]}'"
+                    f"{self.numbers[known]} of '{self.sources[known]}'",
+                    remedy="choose one of the two forks, or another number",
                 )
             self.numbers[name] = number
             self.names[number] = name
@@ -110,7 +111,10 @@ class Field:
             self.kind, self.enum = "enum", schema.find_enum(kind, self.owner)
             self.default = self.declaration.default or next(iter(self.enum.numbers))
             if self.default not in self.enum.numbers:
-                raise FormatError(f"{self.owner.name}.{self.name}: {self.enum.name} has no value {self.default}")
+                raise FormatError(
+                    f"{self.owner.name}.{self.name}: {self.enum.name} has no value {self.default}",
+                    remedy="correct the default in the fork's schema",
+                )
 
 
 def _scalar_default(kind: str, text: str | None) -> object:
@@ -175,7 +179,9 @@ class MessageType:
                     remedy="read with one of the two, or give one of them another name and number",
                 )
         if field.name in _TAKEN or field.name.startswith("_"):
-            raise FormatError(f"{self.name}: a field cannot be named {field.name}")
+            raise FormatError(
+                f"{self.name}: a field cannot be named {field.name}", remedy="name it otherwise in the fork's schema"
+            )
         self.by_number.setdefault(field.number, field)
         self.by_name.setdefault(field.name, field)
 

@@ -111,7 +111,11 @@ def _upgrade_v1_layer(old: Message, new: Message) -> None:
     collected = {"param": "name", "blob_share_mode": "share_mode", "blobs_lr": "lr_mult", "weight_decay": "decay_mult"}
     if old.has_field("type"):
         if old.type not in _V1_TYPES:
-            raise FormatError(f"layer {old.name}: V1 type {old.type} has no current name", line=old.line_of())
+            raise FormatError(
+                f"layer {old.name}: V1 type {old.type} has no current name",
+                line=old.line_of(),
+                remedy='write it as layer { type: "Name" ... }',
+            )
         new.type = _V1_TYPES[old.type]
     for name in old.field_names():
         if name not in collected and name not in ("type", "layer") and name in new.descriptor.by_name:

@@ -85,7 +85,7 @@ def _without_padding(net: Message, file: _File) -> list[Message]:
             result.append(layer)
         for index, bottom in enumerate(original.bottom):
             if bottom not in producers:
-                _refuse(original, f"unknown blob {bottom}", file)
+                _refuse(original, f"unknown blob {bottom}", file, "name a blob that a layer before makes")
             producer = producers[bottom]
             if producer is not None and producer.layer.type == "padding":
                 _check_padding(producer, original, file)
@@ -97,13 +97,23 @@ def _without_padding(net: Message, file: _File) -> list[Message]:
 
 def _check_padding(padding: Message, reader: Message, file: _File) -> None:
     if reader.layer.type not in ("conv", "pool"):
-        _refuse(reader, f"a padding layer before a layer of type {reader.layer.type}, which cannot pad", file)
+        _refuse(
+            reader,
+            f"a padding layer before a layer of type {reader.layer.type}, which cannot pad",
+            file,
+            "put it before a conv or pool layer",
+        )
     if len(reader.bottom) != 1 or len(padding.bottom) != 1 or len(padding.top) != 1:
-        _refuse(reader, "a padding layer and its reader must have one bottom and one top each", file)
+        _refuse(
+            reader,
+            "a padding layer and its reader must have one bottom and one top each",
+            file,
+            "write pad in the layer itself",
+        )
 
 
-def _refuse(layer: Message, reason: str, file: _File) -> None:
-    raise FormatError(reason, file=file, line=layer.line_of(), layer=layer.layer.name or None)
+def _refuse(layer: Message, reason: str, file: _File, remedy: str) -> None:
+    raise FormatError(reason, file=file, line=layer.line_of(), layer=layer.layer.name or None, remedy=remedy)
 
 
 def _upgrade_layer(connection: Message, file: _File, strict: bool) -> Message:
@@ -121,7 +131,7 @@ def _upgrade_layer(connection: Message, file: _File, strict: bool) -> Message:
         return new
     old = connection.layer
     if old.has_field("type") and old.type not in _TYPES:
-        _refuse(connection, f"unknown V0 layer type '{old.type}'", file)
+        _refuse(connection, f"unknown V0 layer type '{old.type}'", file, f"use one of {', '.join(sorted(_TYPES))}")
     for name in old.field_names():
         if name == "type":
             new.type = _TYPES[old.type]

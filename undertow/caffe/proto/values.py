@@ -65,7 +65,10 @@ def _integer(field: Field, value: object) -> int:
         raise _misfit(field, value)
     low, high = RANGES[field.kind]
     if not low <= value <= high:
-        raise FormatError(f"{field.owner.name}.{field.name}: {value} does not fit {field.kind} ({low} to {high})")
+        raise FormatError(
+            f"{field.owner.name}.{field.name}: {value} does not fit {field.kind} ({low} to {high})",
+            remedy=f"give a number from {low} to {high}",
+        )
     return int(value)
 
 

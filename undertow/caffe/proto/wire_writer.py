@@ -58,7 +58,9 @@ class _Writer:
         by_name = message.descriptor.by_name
         for field in message.descriptor.required:
             if not message.has_field(field.name):
-                raise FormatError(f"{message.descriptor.name} lacks {field.name}, which it must have")
+                raise FormatError(
+                    f"{message.descriptor.name} lacks {field.name}, which it must have", remedy=f"set {field.name}"
+                )
         for name in message.field_names():
             self._field(output, by_name[name], message._values[name])
         for unknown in message.unknown_fields:
