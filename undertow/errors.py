@@ -49,12 +49,12 @@ class GraphError(UndertowError, RuntimeError):
 
 
 class MissingPackage(UndertowError, ImportError):
-    """An optional package that is not installed; names the extra that brings it."""
+    """An optional package that is not installed; names the extra that brings it, or another remedy."""
 
-    def __init__(self, package: str, extra: str, purpose: str) -> None:
+    def __init__(self, package: str, extra: str, purpose: str, *, remedy: str | None = None) -> None:
         super().__init__(
             f"{purpose} needs the package '{package}', which is not installed",
-            remedy=f"pip install 'undertow[{extra}]'",
+            remedy=remedy or f"pip install 'undertow[{extra}]'",
         )
 
 

@@ -79,8 +79,10 @@ class Detector(PictureNet):
             selective_search: Any = importlib.import_module("selective_search_ijcv_with_python")
         except ImportError:
             raise MissingPackage(
-                "selective_search_ijcv_with_python", "caffe", "detect_selective_search (github.com/sergeyk)"
-            ) from None
+                "selective_search_ijcv_with_python", "", "detect_selective_search",
+                remedy="put github.com/sergeyk/selective_search_ijcv_with_python on PYTHONPATH, or give windows to "
+                "detect_windows",
+            ) from None  # fmt: skip
         paths = [os.path.abspath(path) for path in image_fnames]
         windows = selective_search.get_windows(paths, cmd="selective_search_rcnn")
         return self.detect_windows(zip(paths, windows, strict=True))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from undertow.caffe.proto import caffe_pb2 as caffe_pb2  # scripts find it here
-from undertow.errors import FormatError, UndertowError
+from undertow.errors import FormatError, MissingPackage, UndertowError
 from undertow.files import atomic_write
 
 LAYER_STYLE_DEFAULT = {"shape": "record", "fillcolor": "#6495ED", "style": "filled"}
@@ -174,7 +174,9 @@ def _pydot() -> Any:
             return importlib.import_module(name)
         except ImportError:
             continue
-    raise UndertowError("get_pydot_graph needs the package 'pydot'", remedy="pip install pydot; draw_net works without")
+    raise MissingPackage(
+        "pydot", "draw", "get_pydot_graph", remedy="pip install 'undertow[draw]'; draw_net works without"
+    )
 
 
 def draw_net(caffe_net: Any, rankdir: str, ext: str = "png", phase: Any = None, display_lrm: bool = False) -> bytes:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from tests.caffe.pycaffe.nets import RANDOM, write
 from undertow.caffe import draw
 from undertow.caffe.proto import parse_text
 from undertow.caffe.proto.schema import get_schema
-from undertow.errors import FormatError, ShapeError, UndertowError
+from undertow.errors import FormatError, MissingPackage, ShapeError, UndertowError
 
 MEAN_NET = """
 layer { name: "in" type: "Input" top: "data" input_param { shape { dim: 4 dim: 3 dim: 6 dim: 6 } } }
@@ -132,6 +134,44 @@ def test_files(tmp_path: Path) -> None:
         assert (tmp_path / "net.png").read_bytes().startswith(b"\x89PNG")
         with pytest.raises(FormatError, match="cannot draw nosuch"):
             draw.draw_net(message(), "LR", "nosuch")
+
+
+@pytest.mark.parametrize("name", ["pydot", "pydotplus"])
+def test_a_graph_of_pydot(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    class Dot:
+        def __init__(self, *given: object, **settings: object) -> None:
+            made.append(f"graph {given[0]}")
+
+        add_node = add_edge = lambda self, item: None
+
+    pydot = SimpleNamespace(
+        Dot=Dot,
+        Node=lambda name, **style: made.append(f"node {name}"),
+        Edge=lambda source, target, label: made.append("edge"),
+    )
+    for module in ("pydot", "pydotplus"):
+        monkeypatch.setitem(sys.modules, module, pydot if module == name else None)
+    assert isinstance(draw.get_pydot_graph(message(), "LR"), Dot)
+    text = draw.dot_text(message())
+    assert made.count("edge") == text.count(" -> ")
+    assert sum(line.startswith("node") for line in made) == text.count("shape=")
+
+
+def test_without_pydot_the_graph_is_an_import_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pydot", None)
+    monkeypatch.setitem(sys.modules, "pydotplus", None)
+    with pytest.raises(ImportError, match=r"needs the package 'pydot'.*pip install 'undertow\[draw\]'") as caught:
+        draw.get_pydot_graph(message(), "LR")
+    assert isinstance(caught.value, MissingPackage)
+
+
+def test_selective_search_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "selective_search_ijcv_with_python", None)
+    detector = caffe.Detector(*files(tmp_path))
+    with pytest.raises(MissingPackage, match=r"github.com/sergeyk.*or give windows to detect_windows"):
+        detector.detect_selective_search(["a.png"])
 
 
 def test_pooling_methods_by_number() -> None:
