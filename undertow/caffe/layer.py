@@ -52,6 +52,7 @@ class Layer:
 
     message: its LayerParameter. blobs: its parameters. loss_weights: one per top.
     bottom_need_backward, param_propagate_down, need_backward: what a backward pass computes; set by the net.
+    forgotten: its last pass was a plan's; before its backward it has to run again.
     keeps_bottom: the original keeps a copy of a bottom that it overwrites in place.
     """
 
@@ -76,6 +77,7 @@ class Layer:
         self._xs: list[Variable] = []
         self._ws: list[Variable] = []
         self._ys: list[Result] | None = None
+        self.forgotten = False
 
     # --- what subclasses write --------------------------------------------------------------------------
 
@@ -188,8 +190,9 @@ class Layer:
         return self.loss_of(top)
 
     def forget_pass(self) -> None:
-        """The blobs come from elsewhere: a backward pass has to compute anew what it needs."""
+        """The tops came from elsewhere: what a backward pass needs is not there."""
         self._xs, self._ws, self._ys = [], [], None
+        self.forgotten = True
 
     def loss_of(self, top: Sequence[Blob]) -> float:
         """The sum of loss weight times value over the tops."""
@@ -208,7 +211,7 @@ class Layer:
         ]
         with enable_grad() if wanted else no_grad():
             found = self.computed(self._xs, self._ws)
-        self._ys = found if wanted else None
+        self._ys, self.forgotten = found if wanted else None, False
         return found
 
     def computed(self, bottom: Sequence[Variable], params: Sequence[Variable]) -> list[Result]:

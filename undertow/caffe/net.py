@@ -85,7 +85,8 @@ class Net:
         self._start_empty()
         message = insert_splits(filter_net(message, self.file), self.file)
         self.message = message
-        context = Context(self.phase, self.dialect, self.dtype, np.random.default_rng(seed), self.file, python)
+        self.rng = np.random.default_rng(seed)
+        context = Context(self.phase, self.dialect, self.dtype, self.rng, self.file, python)
         Builder(self, message, context).build()
         self.layer_names = [layer.name for layer in self.layers]
         self.blobs: dict[str, Blob] = dict(zip(self.blob_names, self.blob_list, strict=True))
@@ -228,6 +229,8 @@ class Net:
 
     def backward_from_to(self, start: int, end: int) -> None:
         """The same for layer numbers, start >= end."""
+        if any(layer.forgotten and layer.need_backward for layer in self.layers[end : start + 1]):
+            self.plans.run_again()
         for i in range(start, end - 1, -1):
             for step in self.before_backward:
                 step(i)

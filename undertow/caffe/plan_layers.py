@@ -21,14 +21,19 @@ Array = np.ndarray[Any, Any]
 _OPERATIONS = frozenset({
     "Convolution", "Deconvolution", "InnerProduct", "Pooling", "LRN", "ReLU", "Sigmoid", "TanH", "ELU", "BNLL",
     "AbsVal", "Swish", "Clip", "PReLU", "Softmax", "Concat", "Slice", "Scale", "Bias", "Tile", "Permute", "ReLU6",
-    "Axpy", "ShuffleChannel", "ConvolutionDepthwise", "Split", "Flatten", "Reshape", "Eltwise",
+    "Axpy", "ShuffleChannel", "ConvolutionDepthwise", "Split", "Flatten", "Reshape", "Eltwise", "BatchNorm",
 })  # fmt: skip
 
 # What they make has a shape that depends on the values.
 _UNFORESEEABLE = frozenset({"DetectionOutput", "DetectionEvaluate", "Filter"})
 
 # Before a layer in place, whose result the original's backward of this layer would read: it does not.
-_READ_NO_RESULT = frozenset({"Convolution", "ConvolutionDepthwise", "Deconvolution", "InnerProduct", "Concat"})
+_READ_NO_RESULT = frozenset({
+    "Convolution", "ConvolutionDepthwise", "Deconvolution", "InnerProduct", "Concat", "BatchNorm", "Scale",
+})  # fmt: skip
+
+# They may work in place and are right either way, or keep what they write over.
+_RIGHT_IN_PLACE = frozenset({"ReLU", "BatchNorm", "Scale"})
 
 
 class LayerCall(Function):
@@ -85,6 +90,24 @@ def _in_place_below(net: Net, index: int) -> bool:
     return any(mine & set(bottoms) & set(tops) for bottoms, tops in later)
 
 
+def norm_pairs(net: Net) -> dict[int, int]:
+    """Scale layers that follow a BatchNorm at once, both in place: the number of each and that of the BatchNorm.
+
+    They are one operation, for nobody can see what stands between them.
+    """
+    found = {}
+    last: dict[int, int] = {}
+    for i, layer in enumerate(net.layers):
+        mine = net.bottom_ids[i]
+        if layer.type == "Scale" and mine == net.top_ids[i] and len(mine) == 1 and layer.message.scale_param.axis == 1:
+            before = last.get(mine[0], i)
+            in_place = net.bottom_ids[before] == net.top_ids[before] == mine
+            if net.layers[before].type == "BatchNorm" and in_place and len(layer.blobs[0].shape) == 1:
+                found[i] = before
+        last.update((j, i) for j in (*mine, *net.top_ids[i]))
+    return found
+
+
 def as_operations(net: Net) -> list[bool]:
     """For each layer whether its operations are recorded; otherwise it is one LayerCall."""
     found: list[bool] = []
@@ -110,6 +133,8 @@ def _may_follow(net: Net, maker: int, found: Sequence[bool], layer: Layer) -> bo
 
     In the original both then compute their gradients with what stands in the blob at the end.
     """
-    if not found[maker] or layer.type != "ReLU" or layer.message.relu_param.negative_slope < 0:
+    if not found[maker] or layer.type not in _RIGHT_IN_PLACE:
+        return False
+    if layer.type == "ReLU" and layer.message.relu_param.negative_slope < 0:
         return False
     return not layer.dialect.in_place_reads_result or net.layers[maker].type in _READ_NO_RESULT

@@ -11,14 +11,16 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+import undertow.functions as F
 from undertow.caffe.blob import Blob, Later
 from undertow.caffe.layer import Layer
-from undertow.caffe.layers_shape import Split
-from undertow.caffe.plan_layers import LayerCall, as_operations, reason_against
+from undertow.caffe.layers_norm import BatchNorm
+from undertow.caffe.layers_shape import Sharing, Split
+from undertow.caffe.plan_layers import LayerCall, as_operations, norm_pairs, reason_against
 from undertow.core.function import Function
 from undertow.core.hooks import Arrays, Walk
 from undertow.core.modes import enable_grad, modes, no_grad
@@ -49,6 +51,7 @@ class NetPlans:
         self._sources = [i for i, ids in enumerate(net.bottom_ids) if not ids and net.layers[i].type != "Parameter"]
         self._plans: OrderedDict[Any, PassPlan] = OrderedDict()
         self._memory = Arena()
+        self._draws: Any = None
 
     @property
     def can_run(self) -> bool:
@@ -61,11 +64,26 @@ class NetPlans:
         """A whole forward pass, and a backward pass after it; returns the weighted loss."""
         for i in self._sources:
             self.net.layers[i].forward([], self.net.tops(i))
+        self._draws = self.net.rng.bit_generator.state
         try:
             return self._plan(backward).run()
         except Stale:
             self._plans.clear()
             return self._plan(backward).run()
+
+    def run_again(self) -> None:
+        """Let the layers do the last pass once more, for a backward pass by them: same draws, statistics stay."""
+        net, rng = self.net, self.net.rng
+        now, kept = rng.bit_generator.state, [blob.data.copy() for blob in net.param_blobs]
+        rng.bit_generator.state = self._draws
+        try:
+            for i, layer in enumerate(net.layers):
+                if i not in self._sources:
+                    layer.forward(net.bottoms(i), net.tops(i))
+        finally:
+            rng.bit_generator.state = now
+            for blob, values in zip(net.param_blobs, kept, strict=True):
+                blob.data[...] = values
 
     def _plan(self, backward: bool) -> PassPlan:
         net = self.net
@@ -102,6 +120,8 @@ class PassPlan:
         self._leaves: list[tuple[Variable, Blob, str]] = []
         self._sources = sources
         self._operations = as_operations(net)
+        self._pairs = {i: before for i, before in norm_pairs(net).items() if self._operations[i]}
+        self._statistics: list[tuple[BatchNorm, F.BatchNorm]] = []
         self._parameters = dict(self._make_parameters())
         self._values: dict[int, Variable] = {}
         self._first: dict[int, Variable] = {}
@@ -119,6 +139,11 @@ class PassPlan:
         self._program = self._make_program(recorder, memory)
         self._losses = [(net.blob_list[j], self._program.kept[str(j)][0]) for j in self._loss_tops()]
         self._fresh = self._overwritten_parameters()
+        self._replayed = [
+            layer
+            for layer, operations in zip(net.layers, self._operations, strict=True)
+            if operations and not isinstance(layer, Sharing)
+        ]
         self._values, self._first = {}, {}
 
     # --- recording --------------------------------------------------------------------------------------
@@ -161,7 +186,19 @@ class PassPlan:
             return list(LayerCall(layer, self.net.bottoms(i), self.net.tops(i))(*bottom, *params))
         if isinstance(layer, Split):
             return [tap(bottom[0]) for _ in self.net.top_ids[i]]
+        if i in self._pairs:
+            return [self._normalised(self.net.layers[self._pairs[i]], bottom[0], *params)]
+        if isinstance(layer, BatchNorm):
+            return [bottom[0] if i in self._pairs.values() else self._normalised(layer, bottom[0])]
         return list(layer.computed(bottom, params))
+
+    def _normalised(self, layer: Layer, x: Variable, scale: Any = None, shift: Any = None) -> Variable:
+        norm = cast(BatchNorm, layer)
+        function, channels = norm.function(), x.shape[1]
+        if norm.global_stats:
+            self._statistics.append((norm, function))
+        scale = np.ones(channels, np.float32) if scale is None else scale
+        return cast(Variable, function(x, scale, np.zeros(channels, np.float32) if shift is None else shift))
 
     def _enter(self, blob: int, value: Variable) -> None:
         self._values[blob] = value
@@ -234,11 +271,12 @@ class PassPlan:
         for x, blob, name in self._leaves:
             x.data = blob.data if name == "data" else blob.diff
             x.clear_grad()
+        for norm, function in self._statistics:
+            function.mean[...], function.variance[...] = norm.statistics()
         homes = {id(x): blob.diff for x, blob in self._fresh if blob.take_over_diff()}
         self._replay(homes)
-        for layer, operations in zip(self.net.layers, self._operations, strict=True):
-            if operations:
-                layer.forget_pass()
+        for layer in self._replayed:
+            layer.forget_pass()
         self._take_gradients(homes)
         losses = [float(np.sum(self._program.array(n) * blob.diff, dtype=np.float64)) for blob, n in self._losses]
         self._program.keep_into(self._store)

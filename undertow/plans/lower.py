@@ -119,33 +119,33 @@ class _Matcher:
 
     def _chain(self, number: int, call: Call) -> Chain:
         """The convolution and what can be done in one go with it."""
+        (output,) = call.outputs
+        last = self._last_in_place(output)
+        chain = self._grown(number, hidden=last is not None)
+        if last is None or self.program.calls[chain.calls[-1]].outputs == (last,):
+            return chain
+        return Chain(number)
+
+    def _grown(self, number: int, hidden: bool) -> Chain:
+        """As long a chain as there can be. hidden: of the convolution's output at most the gradient is asked for."""
         chain = Chain(number)
-        after = self._in_place_reader(number)
-        if after is not None:
-            return Chain(number, None, after, cast(float, slope_of(self.program.calls[after])))
-        after = self._only_reader(number, number)
+        after = self._only_reader(number, number, seen=False if hidden else None)
         if after is not None and self._is_norm(after):
             chain = Chain(number, norm=after)
             after = self._only_reader(after, number)
         if after is not None and (slope := slope_of(self.program.calls[after])) is not None:
             chain = Chain(number, chain.norm, after, slope)
             after = self._only_reader(after, number)
-        if after is not None and (chain.norm is not None or not self.program.walks):
+        if after is not None and not hidden and (chain.norm is not None or not self.program.walks):
             residual = self._residual(after, chain.calls[-1])
             if residual is not None:
                 chain = Chain(number, chain.norm, chain.activation, chain.slope, after, residual)
         return chain
 
-    def _in_place_reader(self, number: int) -> int | None:
-        """The activation whose result goes by the name of a call's output: only the gradient of the latter is kept."""
-        (output,) = self.program.calls[number].outputs
+    def _last_in_place(self, output: int) -> int | None:
+        """The value that layers working in place have made of one whose gradient is kept."""
         last = self.program.ends_as(output)
-        if last is None or last == output or output in self.program.returned:
-            return None
-        after = self._only_reader(number, number, seen=False)
-        if after is None or slope_of(self.program.calls[after]) is None:
-            return None
-        return after if self.program.calls[after].outputs == (last,) else None
+        return None if last == output or output in self.program.returned else last
 
     def _only_reader(self, number: int, first: int, seen: bool | None = None) -> int | None:
         """The one call that reads the output of a call, if nothing else can see that output."""

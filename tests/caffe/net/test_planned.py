@@ -77,6 +77,26 @@ NETS = {
         simple("TanH", "f", "f"),
         dense("out", "f"),
     ],
+    "batch norm everywhere": [
+        conv("c1", "data", 8, more="bias_term: false"),
+        simple("BatchNorm", "c1", "c1"),
+        simple("Scale", "c1", "c1", "scale_param { bias_term: true filler { value: 0.7 } bias_filler { value: 0.1 } }"),
+        simple("ReLU", "c1", "c1", "relu_param { negative_slope: 0.2 }"),
+        conv("c2", "c1", 8, more="pad: 1 bias_term: false"),
+        simple("BatchNorm", "c2", "b2"),
+        simple("Scale", "b2", "b2", "scale_param { bias_term: true }"),
+        simple("ReLU", "b2", "b2"),
+        conv("c3", "b2", 8, more="pad: 1 bias_term: false"),
+        simple("BatchNorm", "c3", "c3", "batch_norm_param { use_global_stats: true }"),
+        simple("Scale", "c3", "c3", "scale_param { filler { value: 1.5 } }"),
+        'layer { name: "sum" type: "Eltwise" bottom: "c3" bottom: "b2" top: "sum" }',
+        simple("ReLU", "sum", "sum"),
+        simple("BatchNorm", "sum", "n"),
+        conv("c4", "n", 8, more="bias_term: false"),
+        simple("BatchNorm", "c4", "c4"),
+        simple("ReLU", "c4", "c4"),
+        dense("out", "c4"),
+    ],
     "several tops and losses": [
         'layer { name: "c1" type: "Convolution" bottom: "data" top: "c1" param { lr_mult: 0 } param { lr_mult: 1 } '
         f"convolution_param {{ num_output: 6 kernel_size: 3 {FILL} }} }}",
@@ -104,6 +124,10 @@ def build(tmp_path, layers, dialect="exact", phase="TRAIN", size=12, loss=LOSS, 
     path = tmp_path / "net.prototxt"
     path.write_text("\n".join([extra, DATA.format(channels=3, size=size), *layers, loss]))
     net = Net(path, phase, dialect=dialect, seed=3)
+    for layer in net.layers:
+        if layer.type == "BatchNorm":
+            for blob, value in zip(layer.blobs, (0.1, 1.5, 1), strict=True):
+                blob.data[...] = value
     rng = np.random.default_rng(5)
     net.blobs["data"].data[...] = rng.standard_normal(net.blobs["data"].shape)
     net.blobs["label"].data[...] = rng.integers(0, 5, 6)
@@ -156,6 +180,23 @@ def test_every_blob_is_what_the_layers_give_one_by_one(pair, name, dialect):
     assert len(planned.plans._plans) == 1
 
 
+@pytest.mark.parametrize("name", NETS)
+def test_evaluating_is_a_forward_pass(pair, name):
+    planned, plain = pair(name, "caffe", phase="TEST")
+    rng = np.random.default_rng(1)
+    for _ in range(2):
+        for name in planned.params:
+            for mine, other in zip(planned.params[name], plain.params[name], strict=True):
+                other.data[...] = np.abs(rng.standard_normal(other.shape)) + 0.5
+                mine.data[...] = other.data
+        assert planned.evaluate() == pytest.approx(plain.forward(), rel=1e-5, abs=1e-6)
+        assert len(planned.plans._plans) == 1
+        assert_same(planned, plain)
+    for net in (planned, plain):
+        net.backward()
+    assert_same(planned, plain, tolerance=1e-4)
+
+
 def test_a_planned_pass_is_a_replay_not_the_layers(pair, monkeypatch):
     planned, _ = pair("conv, pooling, relu in place")
     ran = []
@@ -196,15 +237,19 @@ def test_edited_parameters_and_loss_weights_count(pair):
     assert_same(planned, plain)
 
 
-def test_a_backward_pass_after_a_planned_one_goes_by_the_blobs(pair):
-    planned, plain = pair("conv, pooling, relu in place")
-    one_by_one(plain)
-    planned.forward_backward()
-    for net in (planned, plain):
-        net.clear_param_diffs()
-        net.blobs["f1"].diff[...] = 1
-        net.backward(start="f1ReLU")
-    assert_same(planned, plain)
+@pytest.mark.parametrize(("name", "start"), [
+    ("conv, pooling, relu in place", "f1ReLU"), ("batch norm, scale, dropout in place", "fTanH"),
+])  # fmt: skip
+def test_a_backward_pass_after_a_planned_one(pair, name, start):
+    planned, plain = pair(name)
+    for _ in range(2):
+        one_by_one(plain)
+        planned.forward_backward()
+        for net in (planned, plain):
+            net.clear_param_diffs()
+            net.blobs[start.removesuffix("ReLU").removesuffix("TanH")].diff[...] = 1
+            net.backward(start=start)
+        assert_same(planned, plain)
 
 
 def test_new_shapes_make_new_plans(pair):
