@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from undertow.core.backward import grad
 from undertow.core.modes import enable_grad, precision
+from undertow.core.registry import Sample
 from undertow.core.variable import Variable
 from undertow.errors import UndertowError
 from undertow.functions.conv import Conv
@@ -18,8 +20,11 @@ from undertow.inspect.record import Array, Call
 from undertow.kernels.geometry import ConvGeometry
 
 STEP = 1e-5
-# Derivatives at a kink have no central difference; more than so many elements are not compared.
-MOST = 64
+_TRIED = 8
+# Of an operand with more elements than this so many are compared, evenly spaced.
+MOST, SOME = 64, 8
+# A sample of about this size is read at a glance.
+HANDY = 10
 Compute = Callable[..., Any]
 
 
@@ -27,7 +32,8 @@ Compute = Callable[..., Any]
 class Example:
     """arrays: the operands; gy: of the result y, random. gradients: by the engine, None where there is none.
 
-    differences: the same by central differences of sum(gy * y). origin: where the numbers come from.
+    y: of several results the loss, where one of them is a single number, else the first. differences: gradients by
+    central differences of sum(gy * y), NaN where they were not taken. origin: where the numbers come from.
     """
 
     arrays: tuple[Array, ...]
@@ -44,28 +50,33 @@ class Example:
         for gradient, difference in zip(self.gradients, self.differences, strict=True):
             if gradient is not None and difference is not None and gradient.size:
                 scale = max(1.0, float(np.max(np.abs(gradient))))
-                largest = max(largest, float(np.max(np.abs(gradient - difference))) / scale)
+                largest = max(largest, float(np.nanmax(np.abs(gradient - difference))) / scale)
         return largest
 
 
 def example(call: Call, seed: int = 0) -> Example | None:
     """An example of this operation; None for one without a gradient.
 
-    It is this call cut down to a few values, where the operation allows that, else the smallest sample that the
-    registry keeps for tests. float64, reference kernels.
+    It is this call cut down to a few values, where the operation allows that, else a small sample that the registry
+    keeps for tests, one whose gradient is not 0 everywhere if there is one. float64, reference kernels.
     """
     entry = call.entry
     if entry is not None and entry.gradient in ("none", "estimate"):
         return None
     rng = np.random.default_rng(seed)
+    empty = None
     for arrays, compute, origin in _candidates(call, rng):
         try:
-            found = _computed(arrays, compute, origin, rng)
+            with np.errstate(all="ignore"):
+                found = _computed(arrays, compute, origin, rng)
         except (UndertowError, ValueError, IndexError, TypeError, NotImplementedError):
             continue
-        if found is not None:
+        if found is None or not all(np.isfinite(g).all() for g in found.gradients if g is not None):
+            continue
+        if any(g is not None and g.any() for g in found.gradients):
             return found
-    return None
+        empty = empty or found
+    return empty
 
 
 def _candidates(call: Call, rng: np.random.Generator) -> list[tuple[tuple[Array, ...], Compute, str]]:
@@ -75,9 +86,25 @@ def _candidates(call: Call, rng: np.random.Generator) -> list[tuple[tuple[Array,
         found.append((*cut, "values of this layer, cut to a corner"))
     entry = call.entry
     if entry is not None:
-        samples = sorted(entry.samples(rng), key=lambda sample: sum(a.size for a in sample.args))
-        found += [(sample.args, sample.call, f"a sample of the operation {entry.name}") for sample in samples[:3]]
+        samples = sorted(entry.samples(rng), key=lambda sample: _handiness(sample, call))
+        found += [(sample.args, sample.call, f"a sample of the operation {entry.name}") for sample in samples[:_TRIED]]
     return found
+
+
+def _handiness(sample: Sample, call: Call) -> tuple[bool, float]:
+    """Samples that grow or shrink as this call does come first, then those of a handy size."""
+    sizes = [a.size for a in sample.args]
+    size = abs(math.log(max(sum(sizes), 1) / HANDY))
+    if len(call.in_shapes) != 1 or len(call.out_shapes) != 1:
+        return (False, size)
+    grows = math.prod(call.out_shapes[0]) - math.prod(call.in_shapes[0])
+    try:
+        with np.errstate(all="ignore"):
+            result = sample.call(*[Variable(a, requires_grad=False) for a in sample.args])
+    except (UndertowError, ValueError, IndexError, TypeError, NotImplementedError):
+        return (True, size)
+    made = result.size if isinstance(result, Variable) else 0
+    return (int(np.sign(grows)) != int(np.sign(made - sizes[0])), size)
 
 
 def _cut(call: Call) -> tuple[tuple[Array, ...], Compute] | None:
@@ -112,7 +139,9 @@ def _computed(arrays: tuple[Array, ...], compute: Compute, origin: str, rng: np.
     with enable_grad(), precision("reference"):
         variables = [Variable(a, requires_grad=f) for a, f in zip(arrays, floats, strict=True)]
         result = compute(*variables)
-        y = result[0] if isinstance(result, tuple) else result
+        results = _several(result)
+        told = next((i for i, y in enumerate(results[1:], 1) if y.size == 1 and y.requires_grad), 0)
+        y = results[told]
         if not y.requires_grad:
             return None
         gy = np.round(rng.standard_normal(y.shape), 2)
@@ -122,19 +151,29 @@ def _computed(arrays: tuple[Array, ...], compute: Compute, origin: str, rng: np.
 
         def loss(*xs: Array) -> float:
             again = compute(*[Variable(x, requires_grad=False) for x in xs])
-            return float(np.sum(gy * (again[0] if isinstance(again, tuple) else again).data))
+            return float(np.sum(gy * _several(again)[told].data))
 
-        differences = tuple(_central(loss, arrays, i) if f else None for i, f in enumerate(floats))
+        differences = tuple(None if g is None else _central(loss, arrays, i, g) for i, g in enumerate(gradients))
     return Example(arrays, y.data, gy, gradients, differences, origin)
 
 
-def _central(loss: Callable[..., float], arrays: tuple[Array, ...], index: int) -> Array | None:
-    """(L(x + h) - L(x - h)) / 2h for every element of one operand; None for one with too many."""
+def _several(result: Any) -> Sequence[Variable]:
+    return result if isinstance(result, tuple | list) else (result,)
+
+
+def _central(loss: Callable[..., float], arrays: tuple[Array, ...], index: int, gradient: Array) -> Array:
+    """(L(x + h) - L(x - h)) / 2h for the elements of one operand; NaN where they were not taken.
+
+    Of a large operand they are taken at some places, where the gradient is not 0 if there are enough of those.
+    """
     x = arrays[index]
+    found = np.full(x.shape, np.nan)
+    every = np.arange(x.size)
     if x.size > MOST:
-        return None
-    found = np.zeros(x.shape)
-    for place in np.ndindex(x.shape):
+        telling = np.flatnonzero(gradient)
+        every = telling if len(telling) >= SOME else every
+        every = every[:: -(-len(every) // SOME)]
+    for place in (np.unravel_index(i, x.shape) for i in every):
         moved = []
         for step in (STEP, -STEP):
             changed = x.copy()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from undertow.functions.conv import Conv, ConvWeights, Deconv
 from undertow.functions.linalg import Linear, MatMul
 from undertow.inspect.record import Call, Shape
+from undertow.inspect.specific import backward_of, name_of
 
 
 @dataclass(frozen=True)
@@ -141,11 +142,10 @@ def formula_lines(call: Call, everything: bool = False) -> list[str]:
         return lines
     if not any(wanted):
         return []
-    entry = call.entry
     given = [shape for shape, want in zip(call.in_shapes, wanted, strict=True) if want]
     sizes = f"gy {_shapes(call.out_shapes)}, gx {_shapes(given)}"
-    backward = "no formula: an operation of your own" if entry is None else entry.backward or "no gradient"
-    return [f"{call.name}: {backward} ({sizes})"]
+    backward = backward_of(call) or ("no formula: an operation of your own" if call.entry is None else "no gradient")
+    return [f"{name_of(call)}: {backward} ({sizes})"]
 
 
 def _bias_line(call: Call) -> str:

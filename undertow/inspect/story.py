@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
+import numpy as np
+
 from undertow.inspect.derivations import derivation
 from undertow.inspect.example import Example, example
 from undertow.inspect.explain import Explanation
 from undertow.inspect.formulas import formula_lines, is_free, products
 from undertow.inspect.place import backward_place, place_of
-from undertow.inspect.record import Call, LayerRecord
+from undertow.inspect.record import Array, Call, LayerRecord
+from undertow.inspect.specific import backward_of, forward_of, name_of
 from undertow.inspect.text import array_lines, shapes_text
 
 
@@ -22,7 +27,7 @@ def story(explanation: Explanation, layer: str | int, seed: int = 0) -> list[str
     if not calls:
         return [*lines, "", "It computes nothing: there is no way back through it."]
     if len(calls) > 1:
-        names = ", then ".join(call.name for call in calls)
+        names = ", then ".join(name_of(call) for call in calls)
         lines += ["", f"Forward it runs {names}; the way back takes them in the opposite order."]
     for call in reversed(calls):
         lines += ["", *_of_call(call, record, seed)]
@@ -31,30 +36,53 @@ def story(explanation: Explanation, layer: str | int, seed: int = 0) -> list[str
 
 def _of_call(call: Call, record: LayerRecord, seed: int) -> list[str]:
     entry = call.entry
-    lines = [f"{call.name}: {shapes_text(call.in_shapes)} -> {shapes_text(call.out_shapes)}"]
+    lines = [f"{name_of(call)}: {shapes_text(call.in_shapes)} -> {shapes_text(call.out_shapes)}"]
     if entry is None:
         return [*lines, f"  an operation of your own, written in {place_of(type(call.function))}"]
-    lines.append(f"  forward   {entry.forward}")
+    lines.append(f"  forward   {forward_of(call)}")
     for product in products(call)[:1]:
         lines.append(f"            here: {product.text}")
     lines += ["  how the way back follows (L the loss, gy = dL/dy)", *(f"    {line}" for line in derivation(call.name))]
-    lines.append(f"  backward  {entry.backward or 'no gradient'}")
+    lines.append(f"  backward  {backward_of(call) or 'no gradient'}")
     if products(call):
         lines += [f"            here: {line}" for line in formula_lines(call)]
     lines.append(f"  computed in {backward_place(call.function)}")
     found = example(call, seed)
-    return lines if found is None else [*lines, *_example_lines(found)]
+    return lines if found is None else [*lines, *_example_lines(found, entry.forward)]
 
 
-def _example_lines(found: Example) -> list[str]:
+def _example_lines(found: Example, formula: str) -> list[str]:
     lines = [f"  in numbers, {found.origin}:"]
-    names = ("x", "w", "b") if len(found.arrays) <= 3 else tuple(f"x{i}" for i in range(len(found.arrays)))
-    for name, array in zip(names, found.arrays, strict=False):
+    names = _names(formula, len(found.arrays))
+    for name, array in zip(names, found.arrays, strict=True):
         lines += [f"    {line}" for line in array_lines(name, array)]
     lines += [f"    {line}" for line in [*array_lines("y", found.y), *array_lines("gy", found.gy)]]
-    for name, gradient, difference in zip(names, found.gradients, found.differences, strict=False):
-        if gradient is not None:
-            lines += [f"    {line}" for line in array_lines(f"g{name}", gradient)]
-            if difference is not None:
-                lines += [f"    {line}" for line in array_lines(f"g{name} by central differences", difference)]
+    for name, gradient, difference in zip(names, found.gradients, found.differences, strict=True):
+        if gradient is None:
+            continue
+        lines += [f"    {line}" for line in array_lines(f"g{name}", gradient)]
+        if difference is not None:
+            lines += [f"    {line}" for line in _compared(f"g{name}", gradient, difference)]
     return [*lines, f"    largest relative difference between the two: {found.largest_error:.1e}"]
+
+
+def _compared(name: str, gradient: Array, difference: Array) -> list[str]:
+    """What central differences say; of a large array at some places only, with the gradient there."""
+    known = ~np.isnan(difference)
+    if known.all():
+        return array_lines(f"{name} by central differences", difference)
+    title = f"{name} at {known.sum()} of its {known.size} places"
+    return [*array_lines(title, gradient[known]), *array_lines("there by central differences", difference[known])]
+
+
+def _names(formula: str, count: int) -> tuple[str, ...]:
+    """What the formula calls the operands."""
+    if "x_0" in formula:
+        return tuple(f"x_{i}" for i in range(count))
+    if count == 2 and re.search(r"\ba\b", formula) and re.search(r"\bb\b", formula):
+        return ("a", "b")
+    if count == 2 and re.search(r"\bt\b", formula):
+        return ("x", "t")
+    if count == 3 and "gamma" in formula:
+        return ("x", "gamma", "beta")
+    return ("x", "w", "b")[:count] if count <= 3 else tuple(f"x{i}" for i in range(count))

@@ -9,6 +9,8 @@ import numpy as np
 
 from undertow.inspect.record import Array, Shape
 
+_MOST_PRINTED = 40
+
 
 def shapes_text(shapes: Sequence[Shape]) -> str:
     """`1x20x12x12`; several with a plus sign between them; `1` for a single number."""
@@ -50,7 +52,14 @@ def columns(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 2) -
 
 
 def array_lines(name: str, array: Array) -> list[str]:
-    """A small array with its name and shape."""
+    """A small array with its name and shape; of one with many values the first two of its last axes."""
     shape = "x".join(map(str, array.shape)) or "1"
-    text = np.array2string(np.squeeze(array), precision=5, suppress_small=True, max_line_width=100, threshold=40)
-    return [f"{name} ({shape}) =", *(f"    {line}" for line in text.splitlines())]
+    told = f"{name} ({shape}) ="
+    array = np.squeeze(array)
+    if array.size > _MOST_PRINTED and array.ndim > 2:
+        told = f"{name} ({shape}), the first {'x'.join(map(str, array.shape[-2:]))} of it ="
+        array = array.reshape(-1, *array.shape[-2:])[0]
+    # Adding 0 makes 0 of the -0 that rounding leaves.
+    shown = np.round(array, 5) + 0.0 if array.dtype.kind == "f" else array
+    text = np.array2string(shown, precision=5, suppress_small=True, max_line_width=100, threshold=_MOST_PRINTED)
+    return [told, *(f"    {line}" for line in text.splitlines())]

@@ -1,0 +1,79 @@
+"""The formulas of one call: where the registry lists variants, only the one that runs."""
+
+from __future__ import annotations
+
+from undertow.functions.darknet_activations import DarknetActivation
+from undertow.functions.norm_batch import BatchNorm
+from undertow.inspect.record import Call
+from undertow.kernels.reference.activations import ACTIVATIONS
+from undertow.kernels.reference.batchnorm import Scaling
+
+# gx of each activation, at x.
+SLOPES = {
+    "logistic": "y (1 - y) gy",
+    "loggy": "(1 - y^2) / 2 gy",
+    "relu": "gy where x > 0, else 0",
+    "elu": "gy where x >= 0, else (y + 1) gy",
+    "selu": "1.0507 gy where x >= 0, else (y + 1.0507 * 1.6732) gy",
+    "relie": "gy where x > 0, else .01 gy",
+    "ramp": "1.1 gy where x > 0, else .1 gy",
+    "linear": "gy",
+    "tanh": "(1 - y^2) gy",
+    "plse": ".125 gy where -4 <= x <= 4, else .01 gy",
+    "leaky": "gy where x > 0, else .1 gy",
+    "stair": "0 where floor(x) is even, else gy",
+    "hardtan": "gy where -1 < x < 1, else 0",
+    "lhtan": "gy where 0 < x < 1, else .001 gy",
+}
+
+
+def name_of(call: Call) -> str:
+    """The operation's name; of Darknet's activations with the one it is."""
+    function = call.function
+    return f"{call.name} {function.name}" if isinstance(function, DarknetActivation) else call.name
+
+
+def forward_of(call: Call) -> str:
+    """The forward formula; "" for an operation of the user's."""
+    function, entry = call.function, call.entry
+    if isinstance(function, DarknetActivation) and function.name in ACTIVATIONS:
+        return f"y = {ACTIVATIONS[function.name].formula}"
+    if isinstance(function, BatchNorm):
+        where = "given mean and variance" if function.given else "mean and variance of the batch"
+        return f"y = gamma (x - mean) / s + beta per channel, {where}; {_deviation(function.rule.forward)}"
+    return "" if entry is None else entry.forward
+
+
+def backward_of(call: Call) -> str:
+    """The backward formula; "" for an operation without a gradient or of the user's."""
+    function, entry = call.function, call.entry
+    if isinstance(function, DarknetActivation) and function.name in SLOPES:
+        text = f"gx = {SLOPES[function.name]}"
+        return text if function.rule == "true" else f"{text}; with the slope told from y, as Darknet does"
+    if isinstance(function, BatchNorm):
+        return _batch_norm(function)
+    return "" if entry is None else entry.backward
+
+
+def _batch_norm(function: BatchNorm) -> str:
+    other = function.rule.backward
+    sums = f"ggamma = sum(gy (x - mean)) / s{' of the way forward' if other is not None else ''}, gbeta = sum(gy)"
+    scaling = other or function.rule.forward
+    if function.given and other is None:
+        return f"gx = gamma/s gy; {sums}"
+    count = "n" if scaling.divisor == "N" else "(n - 1)"
+    below = f"{count} s^2" if scaling.placement == "inside" else f"{count} s q"
+    note = f", with s = {_root(scaling)[4:]} on the way back" if other is not None else ""
+    return f"gx = gamma/s (gy - mean(gy) - (x - mean) sum(gy (x - mean)) / ({below})){note}; {sums}"
+
+
+def _deviation(scaling: Scaling) -> str:
+    divided = "" if scaling.divisor == "N" else ", the variance divided by n - 1"
+    return f"{_root(scaling)}{divided}"
+
+
+def _root(scaling: Scaling) -> str:
+    epsilon = f"{scaling.epsilon:g}"
+    return (
+        f"s = sqrt(variance + {epsilon})" if scaling.placement == "inside" else f"s = q + {epsilon}, q = sqrt(variance)"
+    )
