@@ -15,6 +15,7 @@ from undertow.kernels.reference.batchnorm import DARKNET_CPU
 from undertow.plans import Planned, plan
 from undertow.plans.ordinary import Ordinary
 from undertow.plans.unit_conv import ConvUnit
+from undertow.plans.unit_images import RowsUnit
 
 Block = Callable[..., ut.Variable]
 
@@ -100,8 +101,27 @@ def lenet_like(b: Blocks, x: ut.Variable) -> ut.Variable:
     return linear(x, b.parameter("e.w", (7, 30), 0.2), b.parameter("e.b", (7,), 0.1))
 
 
+def rows_of_every_kind(b: Blocks, x: ut.Variable) -> ut.Variable:
+    """Images made rows that lie within longer ones, are read twice, or come from outside."""
+    a, c = max_pool2d(b.leaky("a", x, 5), 4), max_pool2d(b.leaky("c", x, 3, stride=2), 2)
+    n = x.shape[0]
+    rows = concat([a.reshape((n, -1)), c.reshape((n, -1)), x.reshape((n, -1))], axis=1)
+    more = linear(a.reshape((n, -1)), b.parameter("f.w", (4, a.size // n), 0.1))
+    mixed = linear(rows, b.parameter("d.w", (9, rows.shape[1]), 0.05))
+    return concat([mixed, more], axis=1) + b.conv("e", a, 13, 1).mean(axis=(2, 3))
+
+
 NETS = {
-    f.__name__: f for f in (darknet_like, resnet_like, mobilenet_like, without_norm, lenet_like, branches_of_every_kind)
+    f.__name__: f
+    for f in (
+        darknet_like,
+        resnet_like,
+        mobilenet_like,
+        without_norm,
+        lenet_like,
+        rows_of_every_kind,
+        branches_of_every_kind,
+    )
 }
 
 
@@ -193,6 +213,14 @@ def test_what_is_fused() -> None:
     assert fused.count(("Conv", "BatchNorm", "DarknetActivation", "Add")) == 2
     assert fused.count(("Conv",)) == 1
     assert {name for (name,) in trial.calls(Ordinary)} == {"Mul", "Sum", "Sin", "Add"}
+
+
+def test_rows_need_no_copy_where_they_come_from_outside() -> None:
+    trial = Trial(rows_of_every_kind)
+    for _ in range(3):
+        trial.both(trial.data())
+    assert len(trial.calls(RowsUnit)) == 3
+    assert ("Reshape",) in trial.calls(Ordinary)
 
 
 def in_place(planned: Planned) -> int:

@@ -16,6 +16,7 @@ from undertow.functions.norm_batch import BatchNorm
 from undertow.functions.pooling import AvgPool2d, MaxPool2d
 from undertow.functions.rectifiers import LeakyRelu, Relu
 from undertow.functions.resample import Upsample
+from undertow.functions.shape import Reshape
 from undertow.kernels.geometry import ConvGeometry
 from undertow.plans.ordinary import Ordinary
 from undertow.plans.record import Call
@@ -29,6 +30,7 @@ from undertow.plans.unit_images import (
     LineUnit,
     MaxPoolUnit,
     PassUnit,
+    RowsUnit,
     UpsampleUnit,
 )
 
@@ -210,10 +212,18 @@ def _make_concat(program: Program, number: int, call: Call) -> Unit | None:
     return ConcatUnit(program, (number,)) if cast(Concat, call.function).axis == 1 else None
 
 
+def _make_rows(program: Program, number: int, call: Call) -> Unit | None:
+    x, y = (program.values[n] for n in (*call.inputs, *call.outputs))
+    flattens = len(x.shape) == 4 and len(y.shape) == 2 and x.shape[0] == y.shape[0]
+    # An array from outside needs no copy to be looked at in another shape.
+    return RowsUnit(program, (number,)) if flattens and not x.is_leaf else None
+
+
 _MAKERS: dict[type, Callable[[Program, int, Call], Unit | None]] = {
     Add: _make_add,
     Concat: _make_concat,
     AvgPool2d: lambda program, number, call: AveragePoolUnit(program, (number,)),
     MaxPool2d: lambda program, number, call: MaxPoolUnit(program, (number,)),
+    Reshape: _make_rows,
     Upsample: lambda program, number, call: UpsampleUnit(program, (number,)),
 }

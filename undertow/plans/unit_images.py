@@ -14,6 +14,7 @@ from undertow.kernels.cpu.raw import packing, pooling
 from undertow.kernels.cpu.raw.batchnorm import Slope
 from undertow.kernels.cpu.raw.pooling import Pool
 from undertow.plans.arena import Slot
+from undertow.plans.transfer import copy_in
 from undertow.plans.unit import Unit
 
 if TYPE_CHECKING:
@@ -90,6 +91,25 @@ class PassUnit(ImageUnit):
             accumulate = gx.claim()
             if not self.shares:
                 packing.copy(self.tgy, gx.slot.tensor, accumulate=accumulate)
+
+
+class RowsUnit(ImageUnit):
+    """Every image as one row of values, channel after channel."""
+
+    def compute(self) -> None:
+        x, y = self.tx[0], self.ty
+        if y.stride == 4 * y.c:
+            packing.to_nchw(x, y.address)
+            return
+        for i in range(x.n):  # the rows lie within longer ones
+            packing.to_nchw(x.image(i), y.address + i * y.stride)
+
+    def compute_back(self) -> None:
+        gx = self.gx[0]
+        if gx is not None:
+            rows = self.gy.slot.view(self.program.memory.memory)
+            images = rows.reshape(self.program.shape(self.inputs[0]))
+            copy_in(images, gx.slot, accumulate=gx.claim())
 
 
 class AddUnit(ImageUnit):

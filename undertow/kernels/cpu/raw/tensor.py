@@ -29,6 +29,10 @@ class Tensor(NamedTuple):
     def pixels(self) -> int:
         return self.n * self.h * self.w
 
+    def image(self, index: int) -> Tensor:
+        """One of the images."""
+        return self._replace(address=self.address + index * self.h * self.w * self.stride, n=1)
+
     def channels(self, first: int, count: int) -> Tensor:
         """The slice of channels first .. first + count."""
         return self._replace(address=self.address + 4 * first, c=count)
