@@ -126,6 +126,12 @@ def _lstm(settings: Settings, timing: Timing) -> Mapping[str, Timed]:
     return recurrent.compare(settings.threads, timing)
 
 
+def _solver(settings: Settings, timing: Timing) -> Mapping[str, Timed]:
+    from benchmarks import solver
+
+    return solver.compare(64, settings.threads, timing)
+
+
 ROWS: dict[str, Row] = {
     row.key: row
     for row in (
@@ -137,6 +143,9 @@ ROWS: dict[str, Row] = {
         _classifier("train-resnet50", "resnet50", "ResNet-50 224", 8, 1.5, 2.0, warmup=1, rounds=5),
         _classifier("train-mobilenet", "mobilenet", "MobileNet 224 (depthwise)", 16, 1.5, None, warmup=1, rounds=5),
         _classifier("train-lenet", "lenet", "LeNet", 64, 2.5, None, warmup=5, rounds=31),
+        Row(
+            "train-lenet-solver", "training step, LeNet through Caffe's solver, batch 64", 2.5, None, _solver, 31,
+        ),
         _classifier("train-cifar", "cifar-quick", "CIFAR-10 quick", 100, 2.0, None, warmup=5, rounds=31),
         _inference("infer-tiny-1", "yolov3-tiny", 1),
         _inference("infer-tiny-8", "yolov3-tiny", 8),

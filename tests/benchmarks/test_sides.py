@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 import undertow as ut
-from benchmarks import darknet_program, engines, inference, layered, recurrent, scalar, specs, train
+from benchmarks import darknet_program, engines, inference, layered, recurrent, scalar, solver, specs, train
 from benchmarks.timing import Timed, Timing
 
 torch = pytest.importorskip("torch")
@@ -37,6 +37,10 @@ def test_darknet_networks(name: str) -> None:
 def test_classifiers(name: str, size: int) -> None:
     timed = layered.compare(replace(specs.SPECS[name], size=size), 8, 1, ONCE, warmup=1)
     check(timed, "torch contiguous", "torch channels_last")
+
+
+def test_lenet_through_a_solver() -> None:
+    check(solver.compare(8, 1, ONCE), "torch contiguous", "torch channels_last")
 
 
 def test_resnet_has_the_known_number_of_parameters() -> None:
