@@ -133,3 +133,5 @@ def test_the_time_can_be_measured(undertow: Any, scene: Scene) -> None:
     answer = undertow("check", scene.cfg, scene.data)
     assert answer.status == 0, answer.out
     assert "(measured)" in answer.out
+    numbers = json.loads(undertow("check", scene.cfg, scene.data, "-json").out)["numbers"]
+    assert numbers["peak_memory_bytes"] > numbers["memory_bytes"] > 0

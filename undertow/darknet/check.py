@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 import warnings
 from collections.abc import Sequence
@@ -319,6 +320,10 @@ def _check_cost(report: Report, config: Config, shapes: NetworkShapes, measure: 
         except UndertowError as problem:
             report.add("error", "time", str(problem))
             return
+        peak = peak_memory()
+        if peak is not None:
+            report.numbers["peak_memory_bytes"] = peak
+            report.add("note", "memory", f"{bytes_text(peak)} was the most that this whole process took (measured)")
     report.numbers |= {"seconds_per_iteration": seconds, "time_is": how}
     hours = seconds * max(shapes.net.max_batches, 0) / 3600
     report.add(
@@ -326,6 +331,15 @@ def _check_cost(report: Report, config: Config, shapes: NetworkShapes, measure: 
         "time",
         f"{seconds:.2f} s an iteration ({how}), {hours:.1f} hours for max_batches; loading pictures aside",
     )
+
+
+def peak_memory() -> int | None:
+    """Bytes: the largest resident size of this process so far; None where the system does not tell."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _measured(config: Config, shapes: NetworkShapes) -> float:

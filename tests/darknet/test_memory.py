@@ -1,0 +1,90 @@
+"""The memory that `check` foretells for a training, against the peak of a process that trains."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="sizes of processes are read from /proc")
+
+# Large enough that the process itself and its compiled kernels count for little. Between these shares of the peak the
+# estimate is of use; the documentation says a third.
+LOW, HIGH = 0.67, 1.5
+
+NET = """[net]
+batch={batch}
+subdivisions=1
+width={size}
+height={size}
+channels=3
+learning_rate=0.001
+max_batches=100
+"""
+
+
+def conv(filters: int, size: int = 3, stride: int = 1) -> str:
+    return (
+        f"[convolutional]\nbatch_normalize=1\nfilters={filters}\nsize={size}\nstride={stride}\npad=1\n"
+        "activation=leaky\n"
+    )
+
+
+POOL, SHORTCUT = "[maxpool]\nsize=2\nstride=2\n", "[shortcut]\nfrom=-3\nactivation=linear\n"
+YOLO = (
+    "[convolutional]\nfilters=21\nsize=1\nactivation=linear\n"
+    "[yolo]\nmask=0,1,2\nanchors=10,14, 23,27, 37,58\nclasses=2\nnum=3\n"
+)
+SMALL = NET.format(batch=2, size=32) + conv(16) + POOL + conv(32) + conv(16, 1) + conv(32) + SHORTCUT + YOLO
+NETS = {
+    "a chain with pooling": NET.format(batch=8, size=256)
+    + conv(16) + POOL + conv(32) + POOL + conv(64) + POOL + conv(128) + conv(512) + YOLO,
+    "residual blocks": NET.format(batch=4, size=256)
+    + conv(32) + conv(64, stride=2) + (conv(32, 1) + conv(64) + SHORTCUT) * 4 + YOLO,
+    "many weights": NET.format(batch=2, size=64)
+    + conv(32, stride=2) + POOL + conv(256, stride=2) + "[connected]\noutput=2048\nactivation=leaky\n" * 2
+    + "[connected]\noutput=10\nactivation=linear\n[softmax]\n",
+    "dropout": NET.format(batch=16, size=96)
+    + (conv(64) + "[dropout]\nprobability=.5\n") * 2 + "[avgpool]\n[softmax]\n",
+}  # fmt: skip
+
+PROGRAM = """
+import ctypes, gc, os, resource, sys
+import numpy as np
+import undertow as ut
+from undertow.darknet import load
+
+def train(cfg):
+    net = load(cfg)
+    net.keep_deltas = False
+    images = np.random.default_rng(0).random((net.batch, 3, net.h, net.w), np.float32)
+    for _ in range(3):
+        net.train_datum(images, np.zeros((net.batch, net.truths), np.float32))
+    return net.shapes.memory(training=True)
+
+ut.set_threads(1)
+train(sys.argv[1])  # imports and kernels are there from now on
+gc.collect()
+ctypes.CDLL(None).malloc_trim(0)
+before = int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+estimate = train(sys.argv[2])
+print(estimate, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before)
+"""
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_the_estimate_is_near_the_measured_peak(tmp_path: Path, name: str) -> None:
+    small, cfg = tmp_path / "small.cfg", tmp_path / "net.cfg"
+    small.write_text(SMALL)
+    cfg.write_text(NETS[name])
+    command = [sys.executable, "-c", PROGRAM, str(small), str(cfg)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
+    )
+    estimate, peak = map(int, done.stdout.split())
+    assert peak > 60 * 2**20, "too small to tell"
+    assert LOW * peak < estimate < HIGH * peak, f"estimated {estimate / 2**20:.0f} MiB, measured {peak / 2**20:.0f} MiB"
