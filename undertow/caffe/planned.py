@@ -27,6 +27,7 @@ from undertow.core.modes import enable_grad, modes, no_grad
 from undertow.core.variable import Parameter, Variable
 from undertow.errors import UndertowError
 from undertow.functions.tap import tap
+from undertow.plans import check
 from undertow.plans.arena import Arena
 from undertow.plans.dry import DryRecorder
 from undertow.plans.program import NoRoom, Program, Stale
@@ -52,6 +53,7 @@ class NetPlans:
         self._plans: OrderedDict[Any, PassPlan] = OrderedDict()
         self._memory = Arena()
         self._draws: Any = None
+        self._passes = 0
 
     @property
     def can_run(self) -> bool:
@@ -65,11 +67,37 @@ class NetPlans:
         for i in self._sources:
             self.net.layers[i].forward([], self.net.tops(i))
         self._draws = self.net.rng.bit_generator.state
+        every = check.every() if backward else 0
+        self._passes += 1
+        if every and self._passes % every == 0:
+            return self._checked()
+        return self._replayed(backward)
+
+    def _replayed(self, backward: bool) -> float:
         try:
             return self._plan(backward).run()
         except Stale:
             self._plans.clear()
             return self._plan(backward).run()
+
+    def _checked(self) -> float:
+        """A replay held against the layers; the replay's results stay. Raises GraphError where they differ."""
+        net = self.net
+        before = [blob.diff.copy() for blob in net.learnable_params]
+        loss = self._replayed(backward=True)
+        found = [blob.diff.copy() for blob in net.learnable_params]
+        for blob, diff in zip(net.learnable_params, before, strict=True):
+            blob.diff[...] = diff
+        self.run_again()
+        net.backward()
+        for layer, blobs in net.params.items():
+            for index, blob in enumerate(blobs):
+                for own, planned in zip(net.learnable_params, found, strict=True):
+                    if own is blob:
+                        check.hold(f"the gradient of parameter {index} of layer '{layer}'", blob.diff, planned)
+        for blob, diff in zip(net.learnable_params, found, strict=True):
+            blob.diff[...] = diff
+        return loss
 
     def run_again(self) -> None:
         """Let the layers do the last pass once more, for a backward pass by them: same draws, statistics stay."""

@@ -98,13 +98,16 @@ class Solver:
         self.loss = SmoothedLoss(self.param.average_loss)
         self.stopped = False
         self._stopwatch = Stopwatch()
-        self._warned = False
+        self._warned = self._told = False
 
     # --- training ---------------------------------------------------------------------------------------
 
     def step(self, iterations: int) -> None:
         """So many iterations, with the tests, snapshots and lines that fall due; fewer after a request to stop."""
         p, first = self.param, self.iter
+        if self.net.plans.reason and not self._told:
+            self._told = True
+            log(f"{self.net.name} runs layer by layer: {self.net.plans.reason}", "net.cpp:0")
         last = first + iterations
         self.loss.clear()
         self._stopwatch.start()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from undertow.core.variable import Variable
-from undertow.errors import GraphError
+from undertow.errors import GraphError, UndertowError
 from undertow.plans.program import Program
 
 # Largest distance allowed, as a share of the norm of what the real run gives: one activation whose sign flips at a
@@ -34,11 +35,11 @@ def compare_with_unplanned(
     planned = state.take()
     for index, variable in enumerate(leaves.values()):
         name = variable.name or f"of shape {variable.shape} ({program.values[list(leaves)[index]].where})"
-        _hold(f"the gradient of parameter {name}", real.grads[index], planned.grads[index])
+        hold(f"the gradient of parameter {name}", real.grads[index], planned.grads[index])
     for index, (a, b) in enumerate(zip(real.arrays, planned.arrays, strict=True)):
-        _hold(f"statistic number {index}, of shape {a.shape},", a, b)
+        hold(f"statistic number {index}, of shape {a.shape},", a, b)
     for index, (x, y) in enumerate(zip(_flat(expected), _flat(result), strict=True)):
-        _hold(f"result number {index}", x, y)
+        hold(f"result number {index}", x, y)
     return result
 
 
@@ -81,7 +82,18 @@ def _flat(returned: Any) -> list[np.ndarray | None]:
     return [returned]
 
 
-def _hold(what: str, real: np.ndarray | None, planned: np.ndarray | None) -> None:
+def every() -> int:
+    """The number in UNDERTOW_CHECK_PLAN, 0 without one. Raises UndertowError for what is no number."""
+    text = os.environ.get("UNDERTOW_CHECK_PLAN", "")
+    if not text:
+        return 0
+    if not text.isdigit():
+        raise UndertowError(f"UNDERTOW_CHECK_PLAN is {text!r}", remedy="set it to a whole number; 0 for never")
+    return int(text)
+
+
+def hold(what: str, real: np.ndarray | None, planned: np.ndarray | None) -> None:
+    """Raise GraphError where what a real run gave and what a replay gave differ by more than rounding explains."""
     if real is None or planned is None:
         if real is not planned:
             raise GraphError(f"checked plan: {what} is there only {'planned' if real is None else 'unplanned'}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,9 +12,8 @@ import numpy as np
 
 from undertow.core.modes import modes
 from undertow.core.variable import Variable
-from undertow.errors import UndertowError
+from undertow.plans import check
 from undertow.plans.arena import arena
-from undertow.plans.check import compare_with_unplanned
 from undertow.plans.compare import compare, kept_objects
 from undertow.plans.dry import DryRecorder, NotDry
 from undertow.plans.keep import Keeper, Kept
@@ -120,9 +118,9 @@ class Planned:
 
     def _replay(self, plan: _Replayed, arguments: tuple[Any, ...]) -> Any:
         plan.calls += 1
-        every = _check_every()
+        every = check.every()
         if every and plan.calls % every == 0:
-            result = compare_with_unplanned(self.step, plan.program, plan.kept_objects, arguments)
+            result = check.compare_with_unplanned(self.step, plan.program, plan.kept_objects, arguments)
         else:
             self.last = plan.program
             result = plan.program.run(arguments, self.sinks, self.before_walk)
@@ -297,12 +295,3 @@ def _copied(leaf: Leaf, recorder: Recorder) -> Any:
         return None if variable.grad is None else variable.grad.copy()
     copy = variable.data.copy()
     return copy if leaf.kind == "array" else Variable(copy, variable.name, requires_grad=False)
-
-
-def _check_every() -> int:
-    text = os.environ.get("UNDERTOW_CHECK_PLAN", "")
-    if not text:
-        return 0
-    if not text.isdigit():
-        raise UndertowError(f"UNDERTOW_CHECK_PLAN is {text!r}", remedy="set it to a whole number; 0 for never")
-    return int(text)

@@ -9,7 +9,7 @@ import undertow as ut
 from undertow.caffe.layer import Layer
 from undertow.caffe.net import Net
 from undertow.core.modes import precision
-from undertow.errors import ShapeError
+from undertow.errors import GraphError, ShapeError
 
 DATA = """
 layer {{ name: "data" type: "Input" top: "data" top: "label"
@@ -343,3 +343,24 @@ def test_a_net_without_backward_is_planned_at_forward(tmp_path, monkeypatch):
     assert_same(*nets)
     nets[0].forward(start="f") if "f" in nets[0].layer_names else nets[0].forward(start="cut")
     assert_same(*nets)
+
+
+def test_a_checked_plan(pair, monkeypatch):
+    monkeypatch.setenv("UNDERTOW_CHECK_PLAN", "2")
+    planned, plain = pair("batch norm, scale, dropout in place")
+    for _ in range(4):
+        for net in (planned, plain):
+            net.clear_param_diffs()
+        assert planned.forward_backward() == pytest.approx(one_by_one(plain), rel=1e-5)
+    assert_same(planned, plain)
+    planned.forward_backward()
+    backward = Layer.backward
+
+    def spoiled(layer, top, bottom):
+        backward(layer, top, bottom)
+        if layer.name == "out":
+            layer.blobs[0].diff[...] *= 2
+
+    monkeypatch.setattr(Layer, "backward", spoiled)
+    with pytest.raises(GraphError, match="parameter 0 of layer 'out'"):
+        planned.forward_backward()
