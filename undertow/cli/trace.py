@@ -24,8 +24,8 @@ def trace(words: Words) -> int:
     """trace NET.cfg | NET.prototxt | FILE.npz"""
     from undertow.inspect.compare import TOLERANCE, compare
     from undertow.inspect.report import (
-        COMPARED,
         HEAD,
+        compared_columns,
         compared_heads,
         comparison_lines,
         comparison_rows,
@@ -58,7 +58,7 @@ def trace(words: Words) -> int:
         found = compare(runs[0], other, tolerance)
         if terminal:
             below = [*verdict_lines(found), *path_lines(found)]
-            _show(compared_heads(found), COMPARED, comparison_rows(found), below)
+            _show(compared_heads(found), compared_columns(found), comparison_rows(found), below)
         else:
             print("\n".join(comparison_lines(found)))
     return 0

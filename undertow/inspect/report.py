@@ -12,7 +12,8 @@ HEAD = (
     "layer", "type", "mean", "deviation", "min", "max", "zeros", "saturated", "|output|", "|gradient|", "|parameters|",
     "|their gradient|", "update/weight", "mark",
 )  # fmt: skip
-COMPARED = ("layer", "type", "|output|", "|output|", "apart", "|gradient|", "|gradient|", "apart", "weights apart")
+# Names of runs up to this long stand above their columns.
+_SHORT = 14
 
 
 def trace_rows(found: Trace) -> list[tuple[str, ...]]:
@@ -98,9 +99,23 @@ def apart_text(value: float) -> str:
 def comparison_lines(found: Comparison) -> list[str]:
     """The whole comparison as text."""
     return [
-        *compared_heads(found), "", *columns(COMPARED, comparison_rows(found)), "", *verdict_lines(found),
+        *compared_heads(found), "", *columns(compared_columns(found), comparison_rows(found)), "", *verdict_lines(found),
         *path_lines(found),
     ]  # fmt: skip
+
+
+def compared_columns(found: Comparison) -> tuple[str, ...]:
+    """The heads of the table; columns are named after the runs."""
+    one, other = _runs(found)
+    norms = [f"|{what}| {one}" if number == 0 else other for what in ("output", "gradient") for number in (0, 1)]
+    return ("layer", "type", *norms[:2], "apart", *norms[2:], "apart", "weights apart")
+
+
+def _runs(found: Comparison) -> tuple[str, str]:
+    """What tells the runs apart, if it is short: dialects, or else first and second."""
+    one, other = found.one.how, found.other.how
+    short = one and other and one != other and max(len(one), len(other)) <= _SHORT
+    return (one, other) if short else ("first", "second")
 
 
 def compared_heads(found: Comparison) -> list[str]:
@@ -153,11 +168,13 @@ def path_lines(found: Comparison) -> list[str]:
     lost = [path for path in found.paths if path.lost]
     if not lost:
         return []
-    one, other = found.one.how or "first", found.other.how or "second"
+    one, other = _runs(found)
+    losing = {one if path.one == 0 else other for path in lost}
+    by = f"lost in {losing.pop()}" if len(losing) == 1 else "lost in one of the runs"
     rows = [(str(p.layer), p.type, str(p.source), number_text(p.one), number_text(p.other)) for p in lost]
     return [
         "",
-        f"gradients sent past layers, and lost in one of the runs: {_counted(found.paths)}",
+        f"gradients sent past layers, and {by}: {_counted(found.paths)}",
         *columns(("from layer", "type", "to layer", one, other), rows),
     ]
 
