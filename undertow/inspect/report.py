@@ -98,10 +98,8 @@ def apart_text(value: float) -> str:
 
 def comparison_lines(found: Comparison) -> list[str]:
     """The whole comparison as text."""
-    return [
-        *compared_heads(found), "", *columns(compared_columns(found), comparison_rows(found)), "", *verdict_lines(found),
-        *path_lines(found),
-    ]  # fmt: skip
+    table = columns(compared_columns(found), comparison_rows(found))
+    return [*compared_heads(found), "", *table, "", *verdict_lines(found), *path_lines(found)]
 
 
 def compared_columns(found: Comparison) -> tuple[str, ...]:
