@@ -6,6 +6,7 @@ python -m benchmarks scaling --out FILE.png                   cost against batch
 python -m benchmarks train|inference|memory --net NET|CFG     one net, by name or from a cfg
 python -m benchmarks convergence DATA CFG [WEIGHTS]           whole trainings: precisions and PyTorch
 python -m benchmarks loader                                   whether the loader keeps up with training
+python -m benchmarks accuracy --net NET|CFG                   every precision against float64
 """
 
 from __future__ import annotations
@@ -44,6 +45,14 @@ def main(argv: list[str] | None = None) -> None:
         print(machine())
         paths = (given.data, given.cfg, given.weights)
         convergence.compare(given.sides, *paths, given.seed, given.threads, lambda text: print(text, flush=True))
+    elif given.what == "accuracy":
+        from benchmarks import accuracy
+
+        print(
+            f"{given.net}, batch {given.batch}, {given.size}x{given.size}: distance to float64, as a share of its norm"
+        )
+        for distance in accuracy.compare(given.net, given.batch, given.size, given.threads):
+            print(distance.line(), flush=True)
     elif given.what == "loader":
         from benchmarks import loader
 
@@ -82,7 +91,9 @@ def _parser() -> argparse.ArgumentParser:
     whole_run.add_argument("--seed", type=int, default=0)
     whole_run.add_argument("--threads", type=int, default=2)
     nets = [commands.add_parser(name, help=f"{name} of one net") for name in ("train", "inference", "memory")]
-    for command in (*nets, peak, feeding):
+    exact = commands.add_parser("accuracy", help="distance of outputs and gradients to float64, with every precision")
+    exact.add_argument("--threads", type=int, default=2)
+    for command in (*nets, peak, feeding, exact):
         command.add_argument("--net", default="yolov3-tiny", help="yolov3-tiny, yolov3 or the path of a cfg")
         command.add_argument("--batch", type=int, default=4)
         command.add_argument("--size", type=int, default=416)

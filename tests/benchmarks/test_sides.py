@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 import undertow as ut
-from benchmarks import darknet_program, engines, inference, layered, recurrent, scalar, solver, specs, train
+from benchmarks import accuracy, darknet_program, engines, inference, layered, recurrent, scalar, solver, specs, train
 from benchmarks.timing import Timed, Timing
 
 torch = pytest.importorskip("torch")
@@ -58,6 +58,14 @@ def test_other_updates_are_noticed() -> None:
         layered.check_same_losses({"a": iter([1.0, 2.0, 3.0]).__next__, "b": iter([1.0, 2.0, 4.0]).__next__})
     with pytest.raises(AssertionError, match="another loss"):
         layered.check_same_losses({"a": iter([1.0, 2.0, 3.0]).__next__, "b": iter([1.1, 2.0, 3.0]).__next__})
+
+
+def test_accuracy_of_the_precisions() -> None:
+    found = {distance.side: distance for distance in accuracy.compare("yolov3-tiny", 2, 64, 1)}
+    assert set(found) == {"reference", "precise", "fast"}
+    for distance in found.values():
+        assert 1e-9 < distance.outputs < 1e-4
+        assert 1e-9 < distance.median <= distance.worst < 5e-2  # signs that flip at kinks are in it
 
 
 def test_lstm() -> None:
