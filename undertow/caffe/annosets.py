@@ -15,7 +15,7 @@ import numpy as np
 from undertow.caffe.data.database import check_backend, new_database
 from undertow.caffe.data.datum import datum_from_pixels, encoded_datum
 from undertow.caffe.data.feed import read_lines
-from undertow.caffe.data.pictures import encode_picture, read_file, read_picture, resize_picture
+from undertow.caffe.data.pictures import encode_picture, encoder, read_file, read_picture, resize_picture
 from undertow.caffe.proto.api import read_prototxt
 from undertow.caffe.proto.message import Message, new_message
 from undertow.caffe.tools import Converted, Tick, check_same_size, no_tick
@@ -70,6 +70,8 @@ def convert_annoset(
     """
     o = options or AnnosetOptions()
     check_backend(o.backend)
+    if o.encode_type:
+        encoder(o.encode_type)
     labels = read_label_map(o.label_map_file, o.check_label) if o.label_type != "txt" else {}
     pairs = []
     for number, line in enumerate(read_lines(list_file), 1):

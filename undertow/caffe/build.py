@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -139,8 +140,9 @@ class Builder:
         for what, count, (low, high) in (("bottom", bottoms, kind.bottoms), ("top", tops, kind.tops)):
             if not low <= count <= high:
                 wanted = f"{low}" if low == high else f"at least {low}" if high == MANY else f"{low} to {high}"
-                raise self._wrong(message, f"{message.type} takes {wanted} {what} blobs, got {count}",
-                                  f"name {wanted} {what}s", what)  # fmt: skip
+                ending = "" if wanted == "1" else "s"
+                raise self._wrong(message, f"{message.type} takes {wanted} {what} blob{ending}, got {count}",
+                                  f"name {wanted} {what}{ending}", what)  # fmt: skip
 
     def _set_up(self, layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         weights = list(layer.message.loss_weight)
@@ -155,6 +157,8 @@ class Builder:
                     remedy=f"write loss_weight {len(top)} times",
                     field="loss_weight",
                 )
+            if not all(map(math.isfinite, weights)):
+                raise layer.refusal("a loss_weight is not a finite number", "write loss_weight: 1", "loss_weight")
             layer.reshape(bottom, top)
         except UndertowError as error:
             raise layer.placed(error) from error
@@ -172,6 +176,10 @@ class Builder:
                 field="param",
             )
         specs = [message.param[i] if i < len(message.param) else _DEFAULT_SPEC for i in range(len(layer.blobs))]
+        for spec in specs:
+            if not math.isfinite(spec.lr_mult) or not math.isfinite(spec.decay_mult):
+                raise self._wrong(message, f"lr_mult {spec.lr_mult:g} and decay_mult {spec.decay_mult:g}: both are "
+                                  "finite numbers", "write lr_mult: 1 decay_mult: 1", "param")  # fmt: skip
         layer.param_propagate_down = [spec.lr_mult != 0 for spec in specs]
         ids = [self._parameter(layer, layer_id, index, spec) for index, spec in enumerate(specs)]
         self.net.param_ids.append(ids)

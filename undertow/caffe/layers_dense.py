@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import undertow.functions as F
 from undertow.caffe.blob import Blob, Shape
-from undertow.caffe.layer import IndexBottom, Layer, Results, Shapes, integers
+from undertow.caffe.indexes import whole_numbers
+from undertow.caffe.layer import IndexBottom, Layer, Results, Shapes
 from undertow.caffe.layers_neuron import filler_or
 from undertow.caffe.proto.message import Message
 from undertow.core.variable import Variable
@@ -70,7 +71,7 @@ class Embed(IndexBottom):
         return [(*bottom[0], self.message.embed_param.num_output)]
 
     def compute(self, bottom: Variables, params: Variables) -> Results:
-        indexes = integers(bottom[0].data)
+        indexes = whole_numbers(self, bottom[0].data, "an index")
         rows = self.message.embed_param.input_dim
         if indexes.size and not (indexes.min() >= 0 and indexes.max() < rows):
             bad = int(indexes[(indexes < 0) | (indexes >= rows)][0])

@@ -10,7 +10,8 @@ import numpy as np
 
 import undertow.functions as F
 from undertow.caffe.blob import Shape
-from undertow.caffe.layer import Layer, Results, Shapes, integers
+from undertow.caffe.indexes import whole_numbers
+from undertow.caffe.layer import Layer, Results, Shapes
 from undertow.caffe.layers_neuron import filler_or
 from undertow.caffe.layers_window import Convolution
 from undertow.core.variable import Variable
@@ -118,7 +119,7 @@ class Upsample(Layer):
             return F.repeat(F.repeat(x, sy, 2), sx, 3)
         shape = tuple(self.top_shapes([v.shape for v in bottom])[0])
         plane = shape[2] * shape[3]
-        places = integers(bottom[1].data)
+        places = whole_numbers(self, bottom[1].data, "the place of a maximum")
         if places.size and not (places.min() >= 0 and places.max() < plane):
             raise self.error(
                 f"the mask points at {places.max()}, outside a plane of {plane} values",

@@ -10,6 +10,7 @@ import numpy as np
 
 import undertow.functions as F
 from undertow.caffe.functions_loss import PaddedContrastiveLoss
+from undertow.caffe.indexes import whole_numbers
 from undertow.caffe.layer import IndexBottom, Result, Results, Shapes, integers
 from undertow.caffe.proto.api import read_binary
 from undertow.caffe.proto.blobs import blob_array
@@ -92,7 +93,7 @@ class _ClassLoss(Loss):
         x = bottom[0]
         axis = self.axis(self.class_axis(), x.ndim)
         outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
-        labels = integers(bottom[1].data).reshape(outer, inner)
+        labels = whole_numbers(self, bottom[1].data, "a label").reshape(outer, inner)
         o = self.message.loss_param
         valid = labels != o.ignore_label if o.has_field("ignore_label") else np.ones(labels.shape, bool)
         self.check_labels(labels[valid], x.shape[axis])
@@ -197,7 +198,7 @@ class MultinomialLogisticLoss(Loss):
 
     def compute(self, bottom: Variables, params: Variables) -> Results:
         x = bottom[0].reshape((bottom[0].shape[0], -1))
-        labels = integers(bottom[1].data).reshape(-1)
+        labels = whole_numbers(self, bottom[1].data, "a label").reshape(-1)
         self.check_labels(labels, x.shape[1])
         p = x[np.arange(len(labels)), labels]
         limited = np.maximum(p.data, p.dtype.type(LOG_THRESHOLD))
@@ -263,7 +264,8 @@ class ContrastiveLoss(Loss):
     def compute(self, bottom: Variables, params: Variables) -> Results:
         o, count = self.message.contrastive_loss_param, bottom[0].shape[0]
         a, b = (x.reshape((count, -1)) for x in bottom[:2])
-        similar, epsilon = integers(bottom[2].data).reshape(-1), self.dialect.contrastive_epsilon
+        similar = whole_numbers(self, bottom[2].data, "a flag").reshape(-1)
+        epsilon = self.dialect.contrastive_epsilon
         if epsilon:
             return PaddedContrastiveLoss(o.margin, o.legacy_version, epsilon)(a, b, similar)
         return F.contrastive_loss(a, b, similar, o.margin, o.legacy_version)
@@ -274,6 +276,6 @@ class HingeLoss(Loss):
 
     def compute(self, bottom: Variables, params: Variables) -> Results:
         x = bottom[0].reshape((bottom[0].shape[0], -1))
-        labels = integers(bottom[1].data).reshape(-1)[: x.shape[0]]
+        labels = whole_numbers(self, bottom[1].data, "a label").reshape(-1)[: x.shape[0]]
         self.check_labels(labels, x.shape[1])
         return F.hinge_loss(x, labels, self.message.hinge_loss_param.norm)

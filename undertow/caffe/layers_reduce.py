@@ -9,7 +9,8 @@ import numpy as np
 
 import undertow.functions as F
 from undertow.caffe.functions import QuotientProduct
-from undertow.caffe.layer import Layer, NoGradient, Result, Results, Shapes, integers
+from undertow.caffe.indexes import whole_numbers
+from undertow.caffe.layer import Layer, NoGradient, Result, Results, Shapes
 from undertow.core.variable import Variable
 
 Variables = Sequence[Variable]
@@ -149,7 +150,7 @@ class Accuracy(NoGradient):
         o, x = self.message.accuracy_param, bottom[0].data
         axis = self.axis(o.axis, x.ndim)
         scores = np.moveaxis(x, axis, -1).reshape(-1, x.shape[axis])
-        labels = integers(bottom[1].data).reshape(-1)
+        labels = whole_numbers(self, bottom[1].data, "a label").reshape(-1)
         valid = labels != o.ignore_label if o.has_field("ignore_label") else np.ones(labels.shape, bool)
         scores, labels = scores[valid], labels[valid]
         if labels.size and not (labels.min() >= 0 and labels.max() < scores.shape[1]):

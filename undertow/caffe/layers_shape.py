@@ -9,7 +9,8 @@ import numpy as np
 
 import undertow.functions as F
 from undertow.caffe.blob import Blob, Shape
-from undertow.caffe.layer import IndexBottom, Layer, Results, Shapes, integers
+from undertow.caffe.indexes import whole_numbers
+from undertow.caffe.layer import IndexBottom, Layer, Results, Shapes
 from undertow.caffe.proto.message import Message
 from undertow.core.variable import Variable
 
@@ -292,7 +293,7 @@ class BatchReindex(IndexBottom):
         return [(bottom[1][0], *bottom[0][1:])]
 
     def compute(self, bottom: Variables, params: Variables) -> Results:
-        indexes, count = integers(bottom[1].data), bottom[0].shape[0]
+        indexes, count = whole_numbers(self, bottom[1].data, "an index"), bottom[0].shape[0]
         if indexes.size and not (indexes.min() >= 0 and indexes.max() < count):
             raise self.error(
                 f"the indexes lie from {indexes.min()} to {indexes.max()}, the batch has {count} items",

@@ -64,6 +64,11 @@ def read_state(path: PathLike, history: Sequence[Array]) -> tuple[Message, list[
     Raises FormatError where it has another number of arrays, ShapeError where one has another number of values.
     """
     state = read_solverstate(path)
+    if state.iter < 0 or state.current_step < 0:
+        raise FormatError(
+            f"iteration {state.iter} and step {state.current_step} of a snapshot are 0 or more", file=path,
+            remedy="take another copy: this one is damaged",
+        )  # fmt: skip
     if len(state.history) != len(history):
         raise FormatError(
             f"the snapshot has {len(state.history)} arrays of history, this solver {len(history)}", file=path,
@@ -137,8 +142,9 @@ def _read(path: PathLike) -> dict[str, Array]:
         version, _ = int(arrays["version"]), int(arrays["belongs_to"])
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as problem:
         raise FormatError(
-            f"the data positions cannot be read: {problem}", file=path, remedy="remove it to resume as Caffe does"
-        ) from problem
+            "this is not the file of data positions that a snapshot writes, or it is damaged", file=path,
+            remedy="remove it to resume as Caffe does",
+        ) from problem  # fmt: skip
     if version != _VERSION:
         raise FormatError(
             f"version {version} of the data positions is not known",

@@ -16,7 +16,7 @@ from undertow.caffe.data.database import Database, check_backend, new_database, 
 from undertow.caffe.data.datum import datum_from_pixels, encoded_datum, read_record
 from undertow.caffe.data.imagelist import Line, read_image_list
 from undertow.caffe.data.mean import write_mean
-from undertow.caffe.data.pictures import encode_picture, read_file, read_picture, resize_picture
+from undertow.caffe.data.pictures import encode_picture, encoder, read_file, read_picture, resize_picture
 from undertow.caffe.proto.api import read_binary, read_prototxt, write_binary, write_prototxt
 from undertow.caffe.proto.message import Message
 from undertow.caffe.proto.upgrade import upgrade_net, upgrade_solver
@@ -73,6 +73,8 @@ def convert_imageset(
     """
     o = options or ConvertOptions()
     check_backend(o.backend)
+    if o.encode_type:
+        encoder(o.encode_type)
     lines = read_image_list(list_file)
     if o.shuffle:
         lines = [lines[i] for i in np.random.default_rng(o.seed).permutation(len(lines))]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from undertow.caffe.blob import Blob, Shape
 from undertow.caffe.proto.blobs import blob_array, blob_shape
 from undertow.caffe.proto.message import Message
-from undertow.errors import FormatError, ShapeError
+from undertow.errors import FormatError, ShapeError, UndertowWarning
 
 if TYPE_CHECKING:
     from undertow.caffe.net import Net
@@ -45,6 +46,16 @@ def copy_layers(net: Net, source: Message, file: str | os.PathLike[str] | None =
         if targets:
             report.copied.append(message.name)
     report.only_in_net = [name for name in net.params if name not in report.copied]
+    if report.only_in_file and not report.copied and report.only_in_net:
+        where = f"{os.fspath(file)}: " if file is not None else ""
+        warnings.warn(
+            UndertowWarning(
+                f"{where}none of its layers is in the net, which keeps the parameters that it had (in the file is "
+                f"'{report.only_in_file[0]}', in the net '{report.only_in_net[0]}'). To mend it: give the layers of "
+                "the prototxt the names of the file"
+            ),
+            stacklevel=4,
+        )
     if report.only_in_net:
         net.log(f"layers with parameters only in the net: {', '.join(report.only_in_net)}")
     return report

@@ -105,7 +105,7 @@ def test_the_wrong_backend_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(FormatError, match="no LevelDB database"):
         open_database(tmp_path / "empty", "LEVELDB")
-    with pytest.raises(FormatError, match=r"data\.mdb: cannot be read"):
+    with pytest.raises(FormatError, match=r"no LMDB database: it has no file data\.mdb"):
         open_database(tmp_path / "empty", "LMDB")
     with pytest.raises(FormatError, match="no backend 'sqlite'"):
         open_database(tmp_path / "db", "sqlite")

@@ -109,8 +109,13 @@ def test_check_size(tmp_path: Path) -> None:
 
 def test_lists(tmp_path: Path) -> None:
     path = tmp_path / "list.txt"
-    path.write_bytes(b"a b.png 3\r\nc.png  -4\nd.png +5x\n")
-    assert [(line.path, line.label) for line in read_image_list(path)] == [("a b.png", 3), ("c.png ", -4), ("d.png", 5)]
+    path.write_bytes(b"a b.png 3\r\nc.png  -4\nd.png +5\n")
+    found = [(line.path, line.label) for line in read_image_list(path)]
+    assert found == [("a b.png", 3), ("c.png ", -4), ("d.png", 5)]
+    path.write_text("a.png 1\nb.png 0.5\nc.png +5x\n")
+    with pytest.warns(UndertowWarning, match=r"list\.txt:2: the label 0\.5 is read as 0: labels are whole") as caught:
+        assert [line.label for line in read_image_list(path)] == [1, 0, 5]
+    assert len(caught) == 1
     path.write_text("\na.png cat\n")
     with pytest.warns(UndertowWarning) as caught:
         assert [(line.path, line.label, line.number) for line in read_image_list(path)] == [("a.png", 0, 2)]

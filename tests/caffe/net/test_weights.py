@@ -13,7 +13,7 @@ from tests.replay.caffe import load_net
 from undertow.caffe.net import Net
 from undertow.caffe.proto import blob_from_array, new_message, parse_text, read_binary
 from undertow.caffe.weights import fits
-from undertow.errors import FormatError, ShapeError
+from undertow.errors import FormatError, ShapeError, UndertowWarning
 
 HERE = Path(__file__).parents[2] / "goldens" / "caffe"
 IP = "inner_product_param {{ num_output: {} weight_filler {{ type: \"gaussian\" }} }}"  # fmt: skip
@@ -57,7 +57,8 @@ def test_layers_on_one_side_only_are_listed_once() -> None:
     target, lines = build(name="other"), []
     target.log = lines.append
     before = target.params["other"][0].data.copy()
-    report = target.copy_from(build().to_message())
+    with pytest.warns(UndertowWarning, match="none of its layers is in the net.*the file is 'fc', in the net 'other'"):
+        report = target.copy_from(build().to_message())
     assert (report.copied, report.only_in_file, report.only_in_net) == ([], ["fc"], ["other"])
     assert lines == ["Ignoring source layer fc", "layers with parameters only in the net: other"]
     assert np.array_equal(target.params["other"][0].data, before)

@@ -59,7 +59,14 @@ def open_database(source: PathLike, backend: str = "LMDB") -> Database:
         if name != backend.upper() and (Path(source) / mark).is_file():
             remedy = f"say backend: {name} in a prototxt, --backend={name.lower()} in a command"
             raise FormatError(f"this is a database of the other kind, {name}", file=source, remedy=remedy)
-    return LmdbFile(source) if backend.upper() == "LMDB" else LevelDbFile(source)
+    if backend.upper() == "LEVELDB":
+        return LevelDbFile(source)
+    if Path(source).is_dir() and not (Path(source) / FILE_NAME).is_file():
+        raise FormatError(
+            f"this folder is no LMDB database: it has no file {FILE_NAME}", file=source,
+            remedy="name the folder that convert_imageset or another tool has made",
+        )  # fmt: skip
+    return LmdbFile(source)
 
 
 def check_backend(backend: str) -> None:

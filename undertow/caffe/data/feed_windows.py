@@ -61,6 +61,11 @@ class WindowFeed(Feed):
                 f"pictures are read in colour, the file says {windows.channels} channels",
                 remedy="write 3 channels, and save the pictures in colour",
             )
+        if not 0 <= options.foreground_share <= 1:
+            raise FormatError(
+                f"fg_fraction lies from 0 to 1, here it is {options.foreground_share:g}",
+                remedy="write fg_fraction: 0.25",
+            )
         crop, pad, mean = options.crop_size, options.context_pad, options.mean
         if crop < 1 or crop <= 2 * pad:
             raise ShapeError(

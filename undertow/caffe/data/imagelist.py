@@ -23,19 +23,25 @@ class Line(NamedTuple):
 def read_image_list(path: PathLike) -> list[Line]:
     """The pictures of a list. A line is split at its last space, so that paths may hold spaces.
 
-    Blank lines are left out and labels that are no number become 0, each with an UndertowWarning for the first one.
+    Blank lines are left out, labels that are no number become 0 and others are cut to whole numbers, as in Caffe; each
+    with an UndertowWarning for the first one.
     Raises FormatError with the line for labels beyond 32 bits, and for lists without a picture.
     """
-    found, blank, unlabelled = [], 0, 0
+    found: list[Line] = []
+    told: dict[str, tuple[int, str]] = {}  # by kind, for the first line of each
     for number, line in enumerate(read_lines(path), 1):
         line = line.removesuffix("\r")
         if not line.strip():
-            blank = blank or number
+            told.setdefault("blank", (number, "blank lines are left out"))
             continue
         name, space, label = line.rpartition(" ")
         match = _NUMBER.match(label)
-        if match is None or not space:
-            unlabelled = unlabelled or number
+        if not space:
+            told.setdefault("none", (number, "a line without a label; it is taken as 0"))
+        elif match is None:
+            told.setdefault("word", (number, f"the label '{label:.40}' is no number; it is taken as 0"))
+        elif match.end() < len(label.rstrip()):
+            told.setdefault("cut", (number, f"the label {label:.40} is read as {match[1]}: labels are whole numbers"))
         value = int(match[1]) if match else 0
         if not -(2**31) <= value < 2**31:
             raise FormatError(
@@ -45,7 +51,6 @@ def read_image_list(path: PathLike) -> list[Line]:
                 remedy="write labels between -2147483648 and 2147483647",
             )
         found.append(Line(name if space else line, value, number))
-    for number, text in ((blank, "blank lines are left out"), (unlabelled, "a line without a label; it is taken as 0")):
-        if number:
-            warnings.warn(UndertowWarning(f"{path}:{number}: {text}"), stacklevel=2)
+    for number, text in told.values():
+        warnings.warn(UndertowWarning(f"{path}:{number}: {text}"), stacklevel=2)
     return found

@@ -138,6 +138,11 @@ def resize_picture(picture: Array, height: int, width: int) -> Array:
             f"a picture of shape {picture.shape} cannot be resized to {height} x {width}",
             remedy="give a height and a width of at least 1",
         )
+    if height * width > MAX_PIXELS:
+        raise ShapeError(
+            f"a picture cannot be resized to {height} x {width} pixels, these are too many",
+            remedy=f"at most {MAX_PIXELS} in all",
+        )
     rows, columns = picture.shape[1:]
     if (rows, columns) == (height, width):
         return picture
@@ -172,11 +177,17 @@ def _taps(size_in: int, size_out: int, hold: bool) -> tuple[Array, Array, Array,
     return first.clip(0, size_in - 1), (first + 1).clip(0, size_in - 1), opposite, weight
 
 
-def encode_picture(picture: Array, encoding: str) -> bytes:
-    """cv::imencode with its usual settings (JPEG quality 95). encoding: "png", "jpg", ... Raises FormatError."""
+def encoder(encoding: str) -> str:
+    """Pillow's name of an encoding ("png", "jpg", ".JPEG"...). Raises FormatError for one that is not known."""
     name = _ENCODINGS.get(encoding.lower().removeprefix("."))
     if name is None:
         raise FormatError(f"there is no encoding '{encoding}'", remedy=f"use one of {', '.join(_ENCODINGS)}")
+    return name
+
+
+def encode_picture(picture: Array, encoding: str) -> bytes:
+    """cv::imencode with its usual settings (JPEG quality 95). encoding: "png", "jpg", ... Raises FormatError."""
+    name = encoder(encoding)
     pixels = picture[0] if len(picture) == 1 else np.ascontiguousarray(picture[::-1].transpose(1, 2, 0))
     stream = io.BytesIO()
     options = {"quality": 95} if name == "JPEG" else {"lossless": True} if name == "WEBP" else {}

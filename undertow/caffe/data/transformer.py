@@ -51,6 +51,8 @@ class DataTransformer:
         self.resizer = Resizer(param.resize_param) if asked else None
         if "noise_param" in param.descriptor.by_name and param.has_field("noise_param"):
             raise FormatError("noise_param is not known here", remedy="remove it from transform_param")
+        if not np.isfinite([param.scale, *param.mean_value]).all():
+            raise FormatError("scale and mean_value must be finite numbers", remedy="write scale: 0.00390625")
         self.scale = self.dtype.type(param.scale)
         self.mirror = bool(param.mirror)
         if param.has_field("mean_file") and param.mean_value:

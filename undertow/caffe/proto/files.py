@@ -72,6 +72,10 @@ def guess_other_format(data: memoryview) -> str | None:
     start = bytes(data[:256])
     if start.startswith(b"version https://git-lfs"):
         return "this is only a Git LFS pointer; fetch the file itself with `git lfs pull`"
+    if start.startswith(b"\x93NUMPY"):
+        return "this is a NumPy file; write it with caffe.io.array_to_blobproto"
+    if start.startswith((b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ")):
+        return "this is a packed file; unpack it first"
     if start.startswith(HDF5_SIGNATURE):
         return "this is an HDF5 file; name it .h5"
     if start.startswith((b"<!", b"<html", b"<HTML")):

@@ -12,7 +12,7 @@ import os
 from typing import Literal
 
 from undertow.caffe.proto.message import Message, UnknownField, new_message
-from undertow.caffe.proto.schema import DEFAULT_FORK, Field, ForkLike, MessageType, forks_with
+from undertow.caffe.proto.schema import DEFAULT_FORK, Field, ForkLike, MessageType, forks_with, get_schema
 from undertow.caffe.proto.text_tokens import Source, TextFormatError, Token, Tokens, describe, unquote
 from undertow.caffe.proto.values import RANGES, float32
 
@@ -285,6 +285,9 @@ class _Parser:
         others = [f"{item.text:.80} (line {self.source.line(item.start)})" for item, _, _ in self.refused[1:]]
         if others:
             reason += f"; also unknown: {', '.join(others[:8])}" + (" ..." if len(others) > 8 else "")
+        other = _OTHER_FILES.get(descriptor.name)
+        if other is not None and get_schema()[other[0]].by_name.get(name.text) is not None:
+            raise self.source.error(reason, name.start, other[1])
         raise self.source.error(reason, name.start, _remedy_for_unknown(near, forks))
 
     # Errors.
@@ -301,7 +304,15 @@ class _Parser:
                 "extensions in [brackets] are not part of Caffe's formats", token.start, "remove it"
             )
         remedy = "comments begin with #" if token.text == "/" else "write NAME: VALUE or NAME { ... }"
+        if self.source.text.lstrip().startswith("<"):
+            remedy = "this is a web page, so the download went wrong; download the file again"
         return self._unexpected("the name of a field", remedy)
+
+
+_OTHER_FILES = {
+    "NetParameter": ("SolverParameter", "this looks like a solver; give the prototxt of its net here"),
+    "SolverParameter": ("NetParameter", "this looks like a net; give the prototxt of a solver here"),
+}
 
 
 def _remedy_for_unknown(near: str | None, forks: list[str]) -> str:
