@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -39,6 +40,8 @@ class _File:
         except ImportError:
             raise MissingPackage("h5py", "caffe", "an HDF5Data layer") from None
         self.path = path
+        if not os.path.isfile(path):
+            raise FormatError("there is no such file", file=path, remedy="check the paths in the list")
         with reading(path):
             self.file = h5py.File(path, "r")
             self.datasets = [self._dataset(name) for name in names]
