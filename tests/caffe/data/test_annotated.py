@@ -98,6 +98,26 @@ def test_the_box_stays_around_its_object(transform: str, anno: str, tmp_path: Pa
     net.layers[0].close()
 
 
+@pytest.mark.parametrize(("mode", "factors"), [("FIT_SMALL_SIZE", [2, 1.6, 2, 1.6]), ("WARP", [1, 1, 1, 1])])
+def test_boxes_in_units_of_ones_own(mode: str, factors: list[float], tmp_path: Path) -> None:
+    """A picture of 60 x 80 becomes 90 x 120, of which a crop of 80 x 80 is seen, told in units of 50 x 40."""
+    source = one_rectangle(tmp_path / "db")
+    text = f"crop_size: 80 resize_param {{ resize_mode: {mode} height: 90 width: 90 interp_mode: NEAREST"
+    found = []
+    for units in ("", "height_scale: 50 width_scale: 40"):
+        net = annotated_net(source, f"{text} {units} }}", phase="TEST")
+        net.forward()
+        found.append(net.blobs["label"].data[0, 0, 0, 3:7].copy())
+        net.layers[0].close()
+    np.testing.assert_allclose(found[1], found[0] * factors, rtol=1e-5)
+
+
+def test_a_unit_larger_than_the_crop(tmp_path: Path) -> None:
+    text = "resize_param { resize_mode: FIT_SMALL_SIZE height: 90 width: 90 height_scale: 81 width_scale: 9 } crop_size: 80"
+    with pytest.raises(UndertowError, match=r"the crop of 80 x 80 is smaller than height_scale and width_scale"):
+        annotated_net(one_rectangle(tmp_path / "db"), text).forward()
+
+
 def test_a_batch_lists_all_objects_and_resumes_exactly(tmp_path: Path) -> None:
     net = annotated_net(one_rectangle(tmp_path / "db", 6), EVERYTHING, SAMPLERS, batch=4)
     for _ in range(3):

@@ -113,13 +113,18 @@ class AnnotatedFeed(RecordFeed):
         if rng is not None:
             item = self._augmented(item, rng)
         values, part = self.transformer.transform_part(item.picture, rng)
-        resizer, (height, width) = self.transformer.resizer, item.picture.shape[1:]
+        resizer, stored = self.transformer.resizer, item.picture.shape[1:]
+        height, width = stored
         if resizer is not None:
             item = replace(item, boxes=resizer.boxes(item.boxes, height, width))
             height, width = resizer.size(height, width)
         corners = [part.left, part.top, part.left + part.width, part.top + part.height]
         item = item.seen_from(np.array(corners) / [width, height, width, height], self.emit)
-        return values, item.mirrored() if part.mirrored else item
+        item = item.mirrored() if part.mirrored else item
+        if resizer is not None:
+            shown = (part.height / height, part.width / width)
+            item = replace(item, boxes=resizer.in_units(item.boxes, stored[0], stored[1], shown))
+        return values, item
 
     def _augmented(self, item: Annotated, rng: np.random.Generator) -> Annotated:
         if self.distorter is not None:

@@ -33,8 +33,8 @@ class Resizer:
         if self.height * self.width > MAX_PIXELS:
             raise FormatError(f"resize_param asks for {self.height} x {self.width} pixels, too many",
                               remedy=f"at most {MAX_PIXELS} in all")  # fmt: skip
-        if param.height_scale or param.width_scale:
-            raise FormatError("height_scale and width_scale of resize_param are not known here", remedy="remove them")
+        fits = self.mode == "FIT_SMALL_SIZE" and param.height_scale and param.width_scale
+        self.units = (int(param.height_scale), int(param.width_scale)) if fits else None
 
     @property
     def random(self) -> bool:
@@ -84,6 +84,26 @@ class Resizer:
             )
         values = self.pad_values or [0]
         return int(np.clip(np.rint(values[channel % len(values)]), 0, 255))
+
+    def in_units(self, boxes: Array, height: int, width: int, shown: tuple[float, float]) -> Array:
+        """Boxes (n, 4) in parts of a crop, in parts of height_scale and width_scale where these are given.
+
+        Only FIT_SMALL_SIZE has them: crops of pictures of all shapes are then told in one unit, and may pass 1.
+        height, width: of the picture. shown: the parts of its height and width that the crop has. Source:
+        ExtrapolateBBox in bbox_util.cpp. Raises ShapeError where the crop is smaller than the unit.
+        """
+        if self.units is None:
+            return boxes
+        aspect = width / height
+        narrow = aspect < self.width / self.height
+        whole = (self.width / aspect, self.width) if narrow else (self.height, self.height * aspect)
+        rows, columns = whole[0] * shown[0], whole[1] * shown[1]
+        if rows < self.units[0] or columns < self.units[1]:
+            raise ShapeError(
+                f"the crop of {rows:g} x {columns:g} is smaller than height_scale and width_scale, {self.units}",
+                remedy="give those of crop_h and crop_w",
+            )
+        return boxes * np.array([columns / self.units[1], rows / self.units[0]] * 2)
 
     def boxes(self, boxes: Array, height: int, width: int) -> Array:
         """Boxes (n, 4) of a picture of this size, in parts of the result."""
