@@ -42,7 +42,7 @@ class InnerProduct(Layer):
 
     def compute(self, bottom: Variables, params: Variables) -> Results:
         x = bottom[0]
-        rows = x.reshape((-1, self.inputs))
+        rows = x if x.ndim == 2 and x.shape[1] == self.inputs else x.reshape((-1, self.inputs))
         w = params[0].T if self.message.inner_product_param.transpose else params[0]
         y = F.linear(rows, w, *params[1:])
         shape = tuple(self.top_shapes([x.shape])[0])

@@ -120,10 +120,12 @@ class SoftmaxWithLoss(_ClassLoss):
         labels = np.where(valid, labels, -1)
         mode: Any = self.normalization("VALID").lower()
         y = F.softmax_cross_entropy(x, labels, ignore_label=-1, normalization=mode)
-        if self.dialect.loss_clamps_forward_only:
+        limit = -math.log(SMALLEST_FLOAT)
+        count = self.divisor(mode, int(valid.sum()), labels.size, len(labels))
+        # No single loss is above the limit where their sum is not.
+        if self.dialect.loss_clamps_forward_only and not float(y.data) * count < limit:
             losses = F.softmax_cross_entropy(Variable(x.data, None, False), labels, ignore_label=-1, elementwise=True)
-            clamped = np.minimum(losses.data, -math.log(SMALLEST_FLOAT)).sum(dtype=np.float64)
-            count = self.divisor(mode, int(valid.sum()), labels.size, len(labels))
+            clamped = np.minimum(losses.data, limit).sum(dtype=np.float64)
             # Only the value is cut off; the gradient is that of the uncut loss.
             y.data = np.asarray(clamped / count, x.dtype)
         return y

@@ -93,6 +93,8 @@ class _Windowed(Layer):
 
     def as_batch(self, x: Variable) -> Variable:
         """(everything before the channels, channels, *spatial), with one spatial axis at least."""
+        if self.channel_axis == 1 and self.dims:
+            return x
         return x.reshape((-1, self.channels, *(x.shape[self.channel_axis + 1 :] or (1,))))
 
 
