@@ -1,4 +1,4 @@
-"""`undertow check`: what is wrong with a cfg, its data set and weights, before hours are lost."""
+"""`undertow check`: what is wrong with a cfg or prototxt, its data and weights, before hours are lost."""
 
 from __future__ import annotations
 
@@ -11,26 +11,37 @@ from typing import TYPE_CHECKING
 from undertow.cli.words import Command, Flag, UsageError, Words
 
 if TYPE_CHECKING:
-    from undertow.darknet.check import Report
+    from undertow.findings import Report
 
 _COLOURS = {"error": "red", "warning": "yellow", "note": "green"}
 
 
 def check(words: Words) -> int:
-    """check CFG [DATA] [WEIGHTS]; 0 when nothing stands in the way of a training, 1 when something does."""
-    from undertow.darknet.check import check as checked
-
-    if Path(words["CFG"]).suffix in (".prototxt", ".pt"):
-        raise UsageError(
-            f"{words['CFG']} is a file of Caffe; check reads those of Darknet",
-            remedy="undertow explain FILE reads a net, undertow caffe train --solver=FILE a solver",
-        )
-    report = checked(words["CFG"], words["DATA"] or None, words["WEIGHTS"] or None, measure=not words["quick"])
+    """check FILE [DATA] [WEIGHTS]; 0 when nothing stands in the way of a training, 1 when something does."""
+    report = _of_caffe(words) if Path(words["FILE"]).suffix in (".prototxt", ".pt") else _of_darknet(words)
     if words["json"]:
         print(json.dumps({"findings": [asdict(finding) for finding in report.findings], "numbers": report.numbers}))
     else:
         _show(report)
     return 1 if report.errors else 0
+
+
+def _of_darknet(words: Words) -> Report:
+    from undertow.darknet.check import check as checked
+
+    return checked(words["FILE"], words["DATA"] or None, words["WEIGHTS"] or None, measure=not words["quick"])
+
+
+def _of_caffe(words: Words) -> Report:
+    from undertow.caffe.check import check as checked
+    from undertow.caffe.layers_python import import_layer
+
+    if words["WEIGHTS"]:
+        raise UsageError(
+            f"check: '{words['WEIGHTS']}' is one word too many: a prototxt names its data itself",
+            remedy="undertow check FILE.prototxt [FILE.caffemodel]",
+        )
+    return checked(words["FILE"], words["DATA"] or None, python=import_layer if words["python_layers"] else None)
 
 
 def _show(report: Report) -> None:
@@ -52,11 +63,13 @@ def _show(report: Report) -> None:
 
 CHECK = Command(
     "check",
-    ("CFG", "[DATA]", "[WEIGHTS]"),
+    ("FILE", "[DATA]", "[WEIGHTS]"),
     (
         Flag("json", "switch", "findings and numbers as JSON"),
-        Flag("quick", "switch", "estimate the time of an iteration instead of measuring it"),
+        Flag("quick", "switch", "of a cfg: estimate the time of an iteration instead of measuring it"),
+        Flag("python_layers", "switch", "of a prototxt: import the Python layers that it names"),
     ),
-    "what is wrong with a cfg, its data set and weights, before hours are lost; 1 when a training would fail",
+    "what is wrong with a cfg, its .data file and weights, or with a solver's or net's prototxt and a caffemodel, "
+    "before hours are lost; 1 when a training would fail",
     check,
 )

@@ -7,8 +7,7 @@ import sys
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,9 +23,9 @@ from undertow.darknet.files.weights import WeightsFile, read_weights
 from undertow.darknet.network import Network
 from undertow.data.images import image_size
 from undertow.errors import FormatError, UndertowError, UndertowWarning
+from undertow.findings import Level, Report
 
 PathLike = str | os.PathLike[str]
-Level = Literal["error", "warning", "note"]
 HeadOptions = YoloOptions | RegionOptions | DetectionOptions
 
 # Below this average, boxes are far from every anchor; below this overlap, one box is.
@@ -34,32 +33,6 @@ POOR_FIT, REACHED = 0.6, 0.5
 _SHOWN = 3
 # Multiply-adds of a step: forward, and about twice as many back. A rate that a common core reaches.
 _PASSES, _ASSUMED_GFLOPS = 3, 50.0
-
-
-@dataclass(frozen=True)
-class Finding:
-    """level: "error" (the training would fail or be worthless), "warning", "note". about: cfg, weights, data,
-    anchors, schedule, memory or time.
-    """
-
-    level: Level
-    about: str
-    text: str
-
-
-@dataclass
-class Report:
-    """Findings in the order they were made; numbers: what was counted and measured, by name."""
-
-    findings: list[Finding] = field(default_factory=list)
-    numbers: dict[str, Any] = field(default_factory=dict)
-
-    def add(self, level: Level, about: str, text: str) -> None:
-        self.findings.append(Finding(level, about, text))
-
-    @property
-    def errors(self) -> int:
-        return sum(finding.level == "error" for finding in self.findings)
 
 
 def check(

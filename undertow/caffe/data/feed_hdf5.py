@@ -17,6 +17,7 @@ from undertow.errors import FormatError, MissingPackage, UndertowError
 # beyond it the file must hold enough bytes, as deflate shrinks at most about 1032 times.
 _PLAUSIBLE = 256 * 1024 * 1024
 _STRONGEST_FILTER = 1100
+_ROWS_AT_ONCE = 65536  # of a column
 _FILES, _ROWS = 1, 2
 
 
@@ -127,6 +128,24 @@ class Hdf5Feed(Feed):
         self._order = np.arange(0)
         self._row_shapes: list[Shape] = [dataset.shape[1:] for dataset in self._current().datasets]
         self.shapes = [(batch_size, *shape) for shape in self._row_shapes]
+
+    def count_rows(self) -> int:
+        """Rows of all files. Raises FormatError for one that cannot be read."""
+        return sum(file.rows for file in self._opened())
+
+    def read_column(self, index: int) -> Iterator[Array]:
+        """The dataset of one top, file after file; the position stays. Raises FormatError as `load` does."""
+        for file in self._opened():
+            for first in range(0, file.rows, _ROWS_AT_ONCE):
+                yield file.read(index, np.arange(first, min(first + _ROWS_AT_ONCE, file.rows)))
+
+    def _opened(self) -> Iterator[_File]:
+        for path in self.paths:
+            file = _File(path, self.names)
+            try:
+                yield file
+            finally:
+                file.file.close()
 
     def _current(self) -> _File:
         """The file to read now, with `_order` as the order of its rows."""
