@@ -6,6 +6,7 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
+from undertow.cli.looking import check_dialects, check_flags, quietly
 from undertow.cli.messages import say
 from undertow.cli.words import Command, Flag, UsageError, Words
 
@@ -20,14 +21,18 @@ def explain(words: Words) -> int:
     from undertow.inspect.explain import explain as explained
     from undertow.inspect.story import story
 
-    found = explained(
-        words["NET"],
-        shapes=shapes_of(words["shape"]),
-        batch=words["batch"],
-        size=words["size"],
-        dialect=words["dialect"],
-        seed=words["seed"],
-    )
+    check_flags(words)
+    if words["dialect"]:
+        check_dialects(words["NET"], [words["dialect"]])
+    with quietly():
+        found = explained(
+            words["NET"],
+            shapes=shapes_of(words["shape"]),
+            batch=words["batch"],
+            size=words["size"],
+            dialect=words["dialect"],
+            seed=words["seed"],
+        )
     for note in found.notes:
         say(note)
     if words["layer"] is not None:

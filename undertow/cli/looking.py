@@ -1,10 +1,12 @@
-"""What `undertow trace` and `undertow scope` share: flags of pictures, and which flag is for which kind of network."""
+"""What `explain`, `trace` and `scope` share: flags of pictures, and which flag is for which kind of network."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from undertow.cli.words import Flag, UsageError, Words
 from undertow.errors import FormatError
@@ -16,40 +18,63 @@ PICTURE_VALUES = (
     Flag("mean", "text", "of a prototxt: taken from the picture's values 0..255, blue first", "B,G,R"),
     Flag("scale", "number", "of a prototxt: then they are multiplied by it (1/255; 1 with -mean)", "X"),
 )
-_CFG, _PROTOTXT, _FUNCTION, _TRACE = "a cfg", "a prototxt", "a function", "a trace"
+CFG, PROTOTXT, FUNCTION, TRACE = "a cfg", "a prototxt", "a function", "a trace"
 # Flags that some kinds of networks have no use for.
 _USED_BY = {
-    "weights": (_CFG, _PROTOTXT),
-    "data": (_CFG, _PROTOTXT),
-    "truth": (_CFG, _PROTOTXT),
-    "names": (_CFG, _PROTOTXT),
-    "batch": (_CFG, _PROTOTXT),
-    "size": (_CFG,),
-    "shape": (_PROTOTXT, _FUNCTION),
-    "mean": (_PROTOTXT,),
-    "scale": (_PROTOTXT,),
-    "dialect": (_CFG, _PROTOTXT),
-    "dialects": (_CFG, _PROTOTXT),
-    "precision": (_CFG, _PROTOTXT, _FUNCTION),
-    "rate": (_CFG, _PROTOTXT, _FUNCTION),
-    "seed": (_CFG, _PROTOTXT, _FUNCTION),
-    "out": (_CFG, _PROTOTXT),
+    "weights": (CFG, PROTOTXT),
+    "data": (CFG, PROTOTXT),
+    "truth": (CFG, PROTOTXT),
+    "names": (CFG, PROTOTXT),
+    "batch": (CFG, PROTOTXT),
+    "size": (CFG,),
+    "shape": (PROTOTXT, FUNCTION),
+    "mean": (PROTOTXT,),
+    "scale": (PROTOTXT,),
+    "dialect": (CFG, PROTOTXT),
+    "dialects": (CFG, PROTOTXT),
+    "precision": (CFG, PROTOTXT, FUNCTION),
+    "rate": (CFG, PROTOTXT, FUNCTION),
+    "seed": (CFG, PROTOTXT, FUNCTION),
+    "out": (CFG, PROTOTXT),
 }
 
 
 def kind_of(net: str) -> str:
     """Which kind of network the first word of a command names."""
     if net.endswith(".prototxt"):
-        return _PROTOTXT
+        return PROTOTXT
     if net.endswith(".npz"):
-        return _TRACE
-    return _FUNCTION if ":" in net and not os.path.isfile(net) else _CFG
+        return TRACE
+    return FUNCTION if ":" in net and not os.path.isfile(net) else CFG
+
+
+def check_dialects(net: str, names: Sequence[str]) -> None:
+    """Raises UsageError for a dialect that networks of this kind do not have."""
+    from undertow.caffe.dialect import DIALECTS as OF_CAFFE
+    from undertow.darknet.dialect import DIALECTS
+
+    known = OF_CAFFE if net.endswith(".prototxt") else DIALECTS
+    for name in names:
+        if name not in known:
+            raise UsageError(f"there is no dialect '{name}' here", remedy=f"one of {', '.join(known)}")
+
+
+def check_page(path: str | None) -> None:
+    """Raises FormatError for a page that could not be written, before anything runs."""
+    if path and (os.path.isdir(path) or not os.path.isdir(os.path.dirname(path) or ".")):
+        what = "this is a folder" if os.path.isdir(path) else "there is no such folder to write into"
+        raise FormatError(what, file=path, remedy="-html FILE.html, in a folder that is there")
+
+
+def quietly() -> np.errstate:
+    """Numbers that are not finite are shown where they stand, and not as warnings of NumPy besides."""
+    return np.errstate(all="ignore")
 
 
 def check_network(net: str) -> None:
     """Raises FormatError for a file that is not there, before anything is said about running it."""
-    if kind_of(net) != _FUNCTION and not os.path.exists(net):
-        remedy = "name a .cfg, a .prototxt, module:function, or the folder of a recorded training"
+    if kind_of(net) != FUNCTION and not os.path.exists(net):
+        remedy = "name a .cfg, a .prototxt or module:function; for scope also the folder of a recorded training"
         raise FormatError("there is no such file", file=net, remedy=remedy)
 
 
@@ -59,7 +84,7 @@ def check_flags(words: Words) -> None:
     for flag in words.given:
         used = _USED_BY.get(flag.name, (kind,))
         if kind not in used:
-            remedy = "-shape CxHxW" if flag.name == "size" and kind == _PROTOTXT else f"leave -{flag.name} out"
+            remedy = "-shape CxHxW" if flag.name == "size" and kind == PROTOTXT else f"leave -{flag.name} out"
             raise UsageError(f"-{flag.name} is for {' and '.join(used)}, and this is {kind}", remedy=remedy)
 
 

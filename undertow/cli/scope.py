@@ -6,7 +6,18 @@ import os
 from typing import TYPE_CHECKING
 
 from undertow.cli.explain import shapes_of
-from undertow.cli.looking import PICTURE_VALUES, check_flags, check_network, names_of, picture_values
+from undertow.cli.looking import (
+    PICTURE_VALUES,
+    TRACE,
+    check_dialects,
+    check_flags,
+    check_network,
+    check_page,
+    kind_of,
+    names_of,
+    picture_values,
+    quietly,
+)
 from undertow.cli.messages import say
 from undertow.cli.words import Command, Flag, UsageError, Words
 from undertow.core.modes import PRECISIONS, precision
@@ -34,8 +45,11 @@ def scope(words: Words) -> int:
     check_flags(words)
     request = _request(words)
     check_network(request.net)
+    check_page(words["html"])
+    if kind_of(request.net) == TRACE:
+        raise UsageError("scope shows networks, this is a trace", remedy=f"undertow trace {request.net}")
     say(f"{request.net}: one batch forward and back...")
-    with precision(words["precision"]):
+    with precision(words["precision"]), quietly():
         recording = record(request)
     for note in recording.notes:
         say(note)
@@ -50,8 +64,6 @@ def scope(words: Words) -> int:
 
 
 def _request(words: Words) -> Request:
-    from undertow.caffe.dialect import DIALECTS as OF_CAFFE
-    from undertow.darknet.dialect import DIALECTS
     from undertow.scope.recording import Request
 
     net = words["NET"]
@@ -59,10 +71,7 @@ def _request(words: Words) -> Request:
         raise UsageError("-dialect and -dialects are one flag: give one of them")
     given = words["dialects"] or words["dialect"] or ""
     dialects = [name.strip() for name in given.split(",") if name.strip()]
-    known = OF_CAFFE if net.endswith(".prototxt") else DIALECTS
-    for name in dialects:
-        if name not in known:
-            raise UsageError(f"there is no dialect '{name}' here", remedy=f"one of {', '.join(known)}")
+    check_dialects(net, dialects)
     return Request(
         net,
         words["weights"],

@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from undertow.cli.explain import shapes_of
-from undertow.cli.looking import PICTURE_VALUES, check_flags, picture_values
+from undertow.cli.looking import (
+    FUNCTION,
+    PICTURE_VALUES,
+    check_dialects,
+    check_flags,
+    check_network,
+    kind_of,
+    picture_values,
+    quietly,
+)
 from undertow.cli.messages import say
 from undertow.cli.words import Command, Flag, UsageError, Words
 from undertow.core.modes import PRECISIONS, precision
@@ -40,6 +49,11 @@ def trace(words: Words) -> int:
 
     check_flags(words)
     names = _dialects(words)
+    check_dialects(words["NET"], [name for name in names if name])
+    if kind_of(words["NET"]) == FUNCTION:
+        remedy = "undertow explain and undertow scope take functions; from Python, with ut.trace()"
+        raise UsageError(f"trace takes a cfg, a prototxt or a trace, not '{words['NET']}'", remedy=remedy)
+    check_network(words["NET"])
     runs = [_traced(words, name) for name in names]
     for note in dict.fromkeys(note for run in runs for note in run.notes):
         say(note)
@@ -73,17 +87,12 @@ def _dialects(words: Words) -> list[str | None]:
 
 
 def _traced(words: Words, dialect: str | None) -> Trace:
-    from undertow.caffe.dialect import DIALECTS as OF_CAFFE
-    from undertow.darknet.dialect import DIALECTS
     from undertow.inspect.trace_file import load_trace
 
     net = words["NET"]
     if net.endswith(".npz"):
         return load_trace(net)
-    known = OF_CAFFE if net.endswith(".prototxt") else DIALECTS
-    if dialect is not None and dialect not in known:
-        raise UsageError(f"there is no dialect '{dialect}' here", remedy=f"one of {', '.join(known)}")
-    with precision(words["precision"]):
+    with precision(words["precision"]), quietly():
         found = _run(words, dialect)
     if words["precision"] != "fast":
         found.how += f", {words['precision']}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import zipfile
 from collections.abc import Mapping
@@ -55,7 +56,7 @@ def darknet_batch(
         arrays = read_arrays(data)
         if "images" not in arrays:
             raise FormatError("there is no array 'images'", file=data, remedy="save it with np.savez(..., images=...)")
-        batch = Batch(arrays["images"], arrays.get("truth"), os.fspath(data))
+        batch = Batch(_fitting_images(arrays["images"], net, data), arrays.get("truth"), os.fspath(data))
     elif Path(data).suffix.lower() in PICTURES:
         batch = _picture_batch(net, data)
     else:
@@ -65,7 +66,7 @@ def darknet_batch(
     if given is None:
         given = _random_truth(net, len(batch.images), np.random.default_rng(seed))
         about += ", random truth"
-    return Batch(batch.images, _fitting(given, len(batch.images), net), about)
+    return Batch(batch.images, _fitting(given, len(batch.images), net, truth or data), about)
 
 
 def _random_batch(net: Network, count: int, seed: int) -> Batch:
@@ -142,10 +143,24 @@ def _read_truth(net: Network, path: PathLike, picture_size: tuple[int, int] | No
     return truth
 
 
-def _fitting(truth: Array, count: int, net: Network) -> Array:
+def _fitting_images(images: Array, net: Network, path: PathLike) -> Array:
+    shape = f"{net.c} x {net.h} x {net.w}" if net.c else str(net.inputs)
+    if images.dtype.kind not in "fiub":
+        raise FormatError(f"'images' holds no numbers but {images.dtype}", file=path, remedy=f"save samples of {shape}")
+    if images.ndim < 2 or len(images) == 0 or math.prod(images.shape[1:]) != net.inputs:
+        remedy = f"save 'images' as samples x {shape}, or give --size"
+        raise ShapeError(f"the network takes samples of {shape}, got an array {images.shape}", file=path, remedy=remedy)
+    return images
+
+
+def _fitting(truth: Array, count: int, net: Network, path: PathLike | None) -> Array:
+    if truth.dtype.kind not in "fiub":
+        raise FormatError(f"the truth holds no numbers but {truth.dtype}", file=path, remedy="save it as float32")
     rows = np.asarray(truth, np.float32).reshape(len(truth), -1) if np.ndim(truth) else np.zeros((0, 0), np.float32)
     if len(rows) != count or rows.shape[1] > net.truths:
-        raise ShapeError(f"the truth of {count} samples has {count} x {net.truths} values, got {np.shape(truth)}")
+        remedy = "save 'truth' with a row for each sample; rows may be shorter, zeros follow"
+        raise ShapeError(f"the truth of {count} samples has {count} x {net.truths} values, got {np.shape(truth)}",
+                         file=path, remedy=remedy)  # fmt: skip
     full = np.zeros((count, net.truths), np.float32)
     full[:, : rows.shape[1]] = rows
     return full

@@ -14,7 +14,7 @@ from undertow.caffe.layers_python import import_layer
 from undertow.caffe.net import Net
 from undertow.caffe.proto.api import read_prototxt
 from undertow.caffe.proto.message import Message, new_message
-from undertow.errors import UndertowError
+from undertow.errors import ShapeError, UndertowError
 from undertow.inspect.caffe_inputs import OBJECT, OBJECTS_EACH
 from undertow.inspect.record import RANDOM_START, LayerRecord, Recorder, Shape
 
@@ -49,12 +49,14 @@ def open_net(
     """The net of a prototxt, and whether it has a loss; without one every gradient is computed (force_backward).
 
     phase: TRAIN where the file has a loss then, else TEST. shape: of one sample (channels, height, width): data layers
-    are replaced by inputs of this shape. batch: samples of inputs; the file's unless given.
-    usual: the batch where none is given, unless the net cannot take it.
+    are replaced by inputs of this shape; without any, the inputs get it. batch: samples of inputs; the file's unless
+    given. usual: the batch where none is given, unless the net cannot take it.
     """
     message = read_prototxt(path)
     if shape is not None:
-        message = _with_inputs(message, tuple(shape), batch or usual or 1)
+        of_data = any(layer.type in DATA_LAYERS for layer in message.layer)
+        replaced = _with_inputs if of_data else _with_shape
+        message = replaced(message, tuple(shape), batch or usual or 1)
     elif batch or usual:
         message = _with_batch(message, batch or usual or 1)
     try:
@@ -67,12 +69,14 @@ def open_net(
     except UndertowError as problem:
         if usual and batch is None and shape is None:
             return open_net(path, weights, dialect=dialect, phase=phase, seed=seed)
+        remedy = problem.remedy
         if shape is None and any(layer.type in DATA_LAYERS for layer in message.layer):
             remedy = "make its data available, or give --shape CxHxW to put random samples in their place"
-            raise type(problem)(
-                problem.reason, file=path, line=problem.line, layer=problem.layer, remedy=remedy
-            ) from problem
-        raise
+        elif problem.file is not None:
+            raise
+        raise type(problem)(
+            problem.reason, file=path, line=problem.line, layer=problem.layer, remedy=remedy
+        ) from problem
     net.file = os.fspath(path)
     if weights is not None:
         net.copy_from(weights)
@@ -115,6 +119,23 @@ def _with_inputs(message: Message, shape: Shape, batch: int) -> Message:
             layer = other
         layers.append(layer)
     result.layer = layers
+    return result
+
+
+def _with_shape(message: Message, sample: Shape, batch: int) -> Message:
+    """Inputs with as many axes as a sample and one more get its shape. Raises ShapeError where there are none."""
+    result = _with_batch(message, batch)
+    inputs = [shape for layer in result.layer if layer.type == "Input" for shape in layer.input_param.shape]
+    fitting = [shape for shape in inputs if len(shape.dim) == len(sample) + 1]
+    if not fitting:
+        found = ", ".join("x".join(map(str, list(shape.dim)[1:])) for shape in inputs) or "none"
+        raise ShapeError(
+            f"no input takes samples of {'x'.join(map(str, sample))}: there is no data layer, and the inputs' samples "
+            f"are {found}",
+            remedy="give --shape as many axes as a sample has, as in --shape 3x227x227",
+        )
+    for shape in fitting:
+        shape.dim = [batch, *sample]
     return result
 
 

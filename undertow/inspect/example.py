@@ -48,7 +48,7 @@ class Example:
         """The largest difference between both, relative to the largest gradient (at least 1)."""
         largest = 0.0
         for gradient, difference in zip(self.gradients, self.differences, strict=True):
-            if gradient is not None and difference is not None and gradient.size:
+            if gradient is not None and difference is not None and not np.isnan(difference).all():
                 scale = max(1.0, float(np.max(np.abs(gradient))))
                 largest = max(largest, float(np.nanmax(np.abs(gradient - difference))) / scale)
         return largest
@@ -71,7 +71,7 @@ def example(call: Call, seed: int = 0) -> Example | None:
                 found = _computed(arrays, compute, origin, rng)
         except (UndertowError, ValueError, IndexError, TypeError, NotImplementedError):
             continue
-        if found is None or not all(np.isfinite(g).all() for g in found.gradients if g is not None):
+        if found is None or not all(np.isfinite(g).all() for g in (*found.gradients, found.y) if g is not None):
             continue
         if any(g is not None and g.any() for g in found.gradients):
             return found

@@ -6,9 +6,7 @@ for row in explanation.rows: row.name, row.formula, row.multiply_adds_backward
 
 from __future__ import annotations
 
-import importlib
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,10 +16,11 @@ import numpy as np
 
 from undertow.core.variable import Parameter, Variable
 from undertow.darknet.dialect import dialect_named
-from undertow.errors import FormatError, ShapeError, UndertowError
+from undertow.errors import FormatError, UndertowError
 from undertow.inspect.batches import darknet_batch
 from undertow.inspect.formulas import backward_operations, formula_lines, forward_operations, is_free
 from undertow.inspect.record import Keeping, LayerRecord, Recorder, Shape, functions_behind
+from undertow.inspect.users_function import call_function, load_function
 
 PathLike = str | os.PathLike[str]
 
@@ -135,16 +134,7 @@ def explain_function(function: Any, shapes: Sequence[Sequence[int]], *, seed: in
     recorder = Recorder()
     recorder.enter()
     with recorder:
-        try:
-            result = function(*inputs)
-        except TypeError as problem:
-            raise ShapeError(
-                f"it cannot be called with {len(inputs)} arrays: {problem}", file=source or None,
-                remedy="give --shape once for each argument, as in --shape 2x3x8x8",
-            ) from problem  # fmt: skip
-    roots = [y for y in (result if isinstance(result, tuple | list) else [result]) if isinstance(y, Variable)]
-    if not roots:
-        raise UndertowError("it returns no Variable: there is nothing to go back from", file=source or None)
+        roots = call_function(function, inputs, source)
     behind = functions_behind(roots)
     records = []
     for index, call in enumerate(recorder.calls[0]):
@@ -164,25 +154,6 @@ def explain_function(function: Any, shapes: Sequence[Sequence[int]], *, seed: in
         records.append(record)
     about = f"{len(records)} operations on " + ", ".join("x".join(map(str, shape)) for shape in shapes)
     return Explanation(source or getattr(function, "__name__", "function"), about, rows_of(records, []), records)
-
-
-def load_function(text: str) -> Any:
-    """The function of `module:function` or `file.py:function`, looked up from the working folder too."""
-    module_name, _, name = text.rpartition(":")
-    folder = os.getcwd()
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    try:
-        found: Any = importlib.import_module(module_name.removesuffix(".py").replace(os.sep, "."))
-    except ImportError as problem:
-        raise FormatError(f"the module '{module_name}' cannot be imported: {problem}") from problem
-    for part in name.split("."):
-        if not hasattr(found, part):
-            raise FormatError(f"the module '{module_name}' has no '{name}'")
-        found = getattr(found, part)
-    if not callable(found):
-        raise FormatError(f"'{text}' is no function")
-    return found
 
 
 def rows_of(records: Sequence[LayerRecord], known: Sequence[Any]) -> list[Row]:

@@ -145,7 +145,7 @@ def picture_of(images: Array) -> Array | None:
     if images.ndim != 4 or images.shape[1] < 1:
         return None
     first = np.asarray(images[0], np.float32)
-    first = first if len(first) == 3 else first[:1]
+    first = np.nan_to_num(first if len(first) == 3 else first[:1], posinf=0, neginf=0)
     low, high = float(first.min()), float(first.max())
     if low < -0.01 or high > 1.01:
         first = (first - low) / ((high - low) or 1.0)

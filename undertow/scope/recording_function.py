@@ -8,11 +8,12 @@ from undertow.core.function import Function
 from undertow.core.hooks import Arrays, FunctionHook, MaybeArrays
 from undertow.core.variable import Variable
 from undertow.errors import ShapeError, UndertowError
-from undertow.inspect.explain import explain_function, load_function
+from undertow.inspect.explain import explain_function
 from undertow.inspect.record import RANDOM_START, Recorder
 from undertow.inspect.statistics import statistics_of
 from undertow.inspect.story import story
 from undertow.inspect.tracing import RATE, trace
+from undertow.inspect.users_function import call_function, load_function
 from undertow.scope.recording import Recording, Request, Run, picture_of
 
 
@@ -30,9 +31,8 @@ def record_function(request: Request) -> Recording:
     notes = []
     with trace(rate=RATE if request.rate is None else request.rate) as found:
         with recorder:
-            result = function(*inputs)
+            roots = call_function(function, inputs, request.net)
         calls = recorder.calls[0]
-        roots = [y for y in (result if isinstance(result, tuple | list) else [result]) if isinstance(y, Variable)]
         if len(roots) > 1 or roots[0].size > 1:
             notes.append(f"the result is no loss: {RANDOM_START} at it")
         for call in calls:
@@ -41,7 +41,9 @@ def record_function(request: Request) -> Recording:
         arriving = _Arriving({id(call.function): i for i, call in enumerate(calls)})
         loss = _loss(roots, rng)
         if not loss.requires_grad:
-            raise UndertowError("no gradient is wanted: the function has no parameters and its inputs none either")
+            remedy = "use its arguments, or an undertow Parameter"
+            raise UndertowError("no gradient is wanted: its result depends on no parameter and no argument",
+                                file=request.net, remedy=remedy)  # fmt: skip
         with arriving:
             loss.backward()
     found.layers = found.layers[: len(calls)]

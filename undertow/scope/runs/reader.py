@@ -113,6 +113,7 @@ def read_history(path: PathLike) -> History:
 
 def history_text(path: PathLike) -> bytes:
     """What a page reads: a line about file, offset, thinning and damage, then the lines of the run."""
+    path = Path(path)
     file = identity(path)
     found = read_history(path)
     told = {"file": file, "folder": path.parent.name, "offset": found.offset, "thinned": found.thinned,

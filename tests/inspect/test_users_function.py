@@ -1,0 +1,157 @@
+"""Functions of the user's: what is wrong with them is told with their own line, and a remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from undertow.cli import main
+
+MODULE = """import numpy as np
+
+import undertow as ut
+
+w = ut.Parameter(np.ones((3, 2)), name="w")
+number = 1
+
+
+def fine(x):
+    return ut.sum(ut.linear(x, w))
+
+
+def raises(x):
+    raise RuntimeError("inside")
+
+
+def wrong_type(x):
+    return ut.sum(x) + len(3)
+
+
+def plain(x):
+    return np.sum(x.data)
+
+
+def constant(x):
+    return ut.sum(ut.Variable(np.ones(3), requires_grad=False))
+
+
+def infinite(x):
+    return ut.sum(ut.log(x * 0 - 1))
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    name = "users_functions_under_test"
+    (tmp_path / f"{name}.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import sys
+
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    return name
+
+
+@pytest.mark.parametrize(
+    ("function", "shape", "said"),
+    [
+        ("raises", "2x2", ".py:14: calling it raised RuntimeError: inside. To mend it:"),
+        ("wrong_type", "2x2", ".py:18: calling it raised TypeError: object of type 'int' has no len()"),
+        ("fine", "2x5", ".py:10: linear: x of shape (2, 5) does not fit weights of shape (3, 2)"),
+        ("fine", "2x2,2x2", "it cannot be called with 2 arrays"),
+        ("plain", "2x2", "it returns no Variable: there is nothing to go back from. To mend it: return what"),
+        ("absent", "2x2", "has no 'absent'. To mend it: its functions are fine, raises, wrong_type"),
+        ("number", "2x2", "is no function. To mend it: its functions are fine"),
+    ],
+)
+@pytest.mark.parametrize("command", [["explain"], ["scope", "-html", "page.html"]])
+def test_what_is_wrong_is_told_with_its_place(
+    command: list[str], function: str, shape: str, said: str, module: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command[0], f"{module}:{function}", "-shape", shape, *command[1:]]) == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert "Traceback" not in told
+    assert not Path("page.html").exists()
+
+
+def test_a_function_without_a_gradient(module: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scope", f"{module}:constant", "-shape", "2", "-html", "page.html"]) == 2
+    assert "depends on no parameter and no argument. To mend it:" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("error")
+def test_numbers_that_are_not_finite_are_shown_without_warnings(module: str) -> None:
+    assert main(["explain", f"{module}:infinite", "-shape", "2"]) == 0
+    assert main(["scope", f"{module}:infinite", "-shape", "2", "-html", "page.html"]) == 0
+
+
+def test_a_module_that_raises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "users_broken_module.py").write_text("import numpy\n\n1 / 0\n")
+    monkeypatch.chdir(tmp_path)
+    assert main(["explain", "users_broken_module:f", "-shape", "2"]) == 2
+    assert "users_broken_module.py:3: importing it raised ZeroDivisionError" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["trace", "m:f"], "trace takes a cfg, a prototxt or a trace, not 'm:f'"),
+        (["trace", "absent.cfg"], "absent.cfg: there is no such file"),
+        (["explain", "absent.cfg", "-dialect", "c"], "there is no dialect 'c' here"),
+        (["explain", "net.prototxt", "-size", "8"], "-size is for a cfg, and this is a prototxt"),
+        (["explain", "net.prototxt", "-shape", "4"], "no input takes samples of 4"),
+        (["scope", "net.prototxt", "-html", "."], ".: this is a folder"),
+        (["scope", "net.prototxt", "-html", "absent/page.html"], "there is no such folder to write into"),
+        (["scope", "trace.npz"], "scope shows networks, this is a trace. To mend it: undertow trace trace.npz"),
+    ],
+)
+def test_words_that_lead_nowhere(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tests.scope.networks import LENET
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.prototxt").write_text(LENET)
+    (tmp_path / "trace.npz").write_bytes(b"")
+    assert main(words) == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert "one batch forward" not in told
+
+
+@pytest.mark.parametrize(
+    ("arrays", "said"),
+    [
+        ({"images": "word"}, "data.npz: 'images' holds no numbers"),
+        ({"images": (2, 3, 8, 8)}, "data.npz: the network takes samples of 3 x 16 x 16, got an array (2, 3, 8, 8)"),
+        ({"images": (0, 3, 16, 16)}, "got an array (0, 3, 16, 16)"),
+        ({"images": (2, 3, 16, 16), "truth": (2, 99)}, "data.npz: the truth of 2 samples has 2 x 5 values"),
+        ({"images": (2, 3, 16, 16), "truth": "word"}, "data.npz: the truth holds no numbers"),
+    ],
+)
+def test_arrays_that_do_not_fit(
+    arrays: dict[str, object], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    import numpy as np
+
+    from tests.scope.networks import RESIDUAL
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.cfg").write_text(RESIDUAL)
+    made = {k: np.array([v, v]) if isinstance(v, str) else np.zeros(v, np.float32) for k, v in arrays.items()}  # type: ignore[arg-type]
+    np.savez(tmp_path / "data.npz", **made)
+    assert main(["trace", "net.cfg", "-data", "data.npz"]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_an_input_takes_another_shape(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from tests.scope.networks import LENET
+
+    (tmp_path / "net.prototxt").write_text(LENET)
+    assert main(["explain", str(tmp_path / "net.prototxt"), "-shape", "1x32x32"]) == 0
+    assert "conv1  Convolution      1x1x32x32 -> 1x20x28x28" in capsys.readouterr().out
