@@ -54,6 +54,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "detector map": ("undertow darknet detector map obj.data obj.cfg obj.weights -points 101",),
     "detector valid": ("undertow darknet detector valid obj.data obj.cfg obj.weights",),
+    "detector valid2": ("undertow darknet detector valid2 obj.data obj.cfg obj.weights -out mirrored_",),
     "detector recall": ("undertow darknet detector recall obj.data obj.cfg obj.weights",),
     "detector calc_anchors": (
         "undertow darknet detector calc_anchors obj.data -num_of_clusters 6 -width 416 -height 416",
@@ -115,6 +116,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 NOTES: dict[str, str] = {
     "detector valid": (
         "`eval=` in the `.data` file chooses the form: `voc` (comp4 files, the default), `coco` (json) or `imagenet`."
+    ),
+    "detector valid2": (
+        "The C program takes a place within a cell, seen from the other side, for its negative, and mixes up the maps "
+        "of anchors, so that boxes are shifted; where the mean has more boxes than the picture alone, it writes beyond "
+        "its memory. Here the place is 1 - x; `-dialect darknet-cpu` gives the original's numbers."
     ),
     "detector calc_anchors": (
         "The fork's k-means begins anywhere, so each of its runs gives others. Here the same labels give the "

@@ -40,7 +40,6 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "compare": _IMAGES,
     },
     "detector": {
-        "valid2": "detector valid; it does not add up a picture and its mirror image",
         "draw": "detector demo with a folder writes the pictures with their boxes",
         "extract": "detector demo -prefix NAME, or darknet.load(...).detect from Python",
         "censor": "darknet.load(...).detect from Python gives the boxes to paint over",

@@ -159,7 +159,16 @@ def write(words: Words) -> int:
     return write_found(words, None, MAP_THRESHOLD, MAP_NMS)
 
 
-def write_found(words: Words, kind: str | None, least: float, nms: float, first_pixel: int = 1) -> int:
+def write_mirrored(words: Words) -> int:
+    """detector valid2 DATA CFG WEIGHTS"""
+    from undertow.darknet.detection.validation import MAP_NMS, MAP_THRESHOLD
+
+    return write_found(words, None, MAP_THRESHOLD, MAP_NMS, mirrored=True)
+
+
+def write_found(
+    words: Words, kind: str | None, least: float, nms: float, first_pixel: int = 1, mirrored: bool = False
+) -> int:
     """Write what is found in valid=. kind: of the files, as eval= says unless given; see `write_results`."""
     from undertow.cli.progress import Counting
     from undertow.darknet.detection.pictures import find_in_pictures
@@ -176,7 +185,7 @@ def write_found(words: Words, kind: str | None, least: float, nms: float, first_
         take_tree_threshold(net, words)
         introduce(net)
         with Counting("pictures") as tick:
-            found = find_in_pictures(net, images.paths, least, nms, net.suppress, tick)
+            found = find_in_pictures(net, images.paths, least, nms, net.suppress, tick, mirrored)
             folder = source.folder("results", "results")
             kind = kind or source.options.evaluation
             files = write_results(found, kind, folder, names, words["out"], first_pixel)
@@ -227,6 +236,11 @@ TEST_FLAGS = (
     *_USUAL,
 )
 _IOU = Flag("iou_thresh", "number", "least overlap with a true box (0.5)", "X", 0.5, least=0, most=1)
+_VALID_FLAGS = (
+    Flag("out", "text", "name of the file (coco_results), or beginning of the names (comp4_det_test_)", "NAME"),
+    *_SHOWN,
+    *_USUAL,
+)
 
 COMMANDS = (
     Command(
@@ -276,13 +290,16 @@ COMMANDS = (
     Command(
         "darknet detector valid",
         ("DATA", "CFG", "WEIGHTS"),
-        (
-            Flag("out", "text", "name of the file (coco_results), or beginning of the names (comp4_det_test_)", "NAME"),
-            *_SHOWN,
-            *_USUAL,
-        ),
+        _VALID_FLAGS,
         "write what is found in the pictures of valid= to the folder of results=, in the form that eval= names",
         write,
+    ),
+    Command(
+        "darknet detector valid2",
+        ("DATA", "CFG", "WEIGHTS"),
+        _VALID_FLAGS,
+        "the same, of the mean of what the net says about each picture and about its mirror image",
+        write_mirrored,
     ),
     Command(
         "darknet detector recall",

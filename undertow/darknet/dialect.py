@@ -44,6 +44,8 @@ class Dialect:
         wrong sign beyond 1, masked writes -1234 over its input, and `noobj`, `thresh` and `smooth` do nothing
         (cost_layer.c, blas.c smooth_l1_cpu).
     letterbox: pictures are fitted with grey bars (True) or stretched.
+    mirror_misread: `detector valid2` takes minus x for an x seen from the other side, in the first maps instead of each
+        anchor's (yolo_layer.c avg_flipped_yolo, region_layer.c get_region_detections); otherwise 1 - x.
     dropout_in_place: dropout changes the output and the delta of the layer before it (dropout_layer.c), so an
         activation there takes its slope from values that were dropped or scaled, and later readers see them.
     softmax_tree_mask: with `tree=`, entries whose truth is -1234 do not count (softmax_layer.c, mask_gpu: GPU only).
@@ -85,6 +87,7 @@ class Dialect:
     class_reset_by_zero_delta: bool = False
     cost_kinds: bool = True
     letterbox: bool = True
+    mirror_misread: bool = False
     dropout_in_place: bool = False
     softmax_tree_mask: bool = True
     lrn_approximate: bool = False
@@ -118,6 +121,7 @@ DARKNET_CPU = Dialect(
     shortcut_alpha_everywhere=True,
     class_reset_by_zero_delta=True,
     cost_kinds=False,
+    mirror_misread=True,
     dropout_in_place=True,
     softmax_tree_mask=False,
     lrn_approximate=True,

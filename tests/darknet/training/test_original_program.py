@@ -43,6 +43,31 @@ def weights(scene: Scene) -> Path:
     return train(scene.data, scene.cfg).weights
 
 
+def test_valid2_gives_the_same_boxes_in_its_dialect(scene: Scene) -> None:
+    """The mean of a picture and its mirror image, with the program's own sign of x. Of [region] layers: for [yolo] the
+    program makes room for the boxes of the picture alone, and dies where the mean has more.
+    """
+    text = scene.cfg.read_text()
+    head = "[region]\nanchors=1,1,2,2\nclasses=2\nnum=2\nsoftmax=1\n"
+    scene.cfg.write_text(text[: text.index("[yolo]")] + head)
+    weights = scene.folder / "some.weights"
+    load(scene.cfg, seed=4).save_weights(weights)
+    (scene.folder / "results").mkdir()
+    darknet(scene.folder, "detector", "valid2", scene.data, scene.cfg, weights)
+    net = load(scene.cfg, weights, dialect="darknet-cpu")
+    paths = [str(scene.image(number)) for number in range(6)]
+    found = find_in_pictures(net, paths, 0.005, 0.45, net.suppress, mirrored=True)
+    write_results(found, "voc", scene.folder / "ours", ["red", "blue"])
+    compared = 0
+    for name in ("comp4_det_test_red.txt", "comp4_det_test_blue.txt"):
+        theirs, ours = rows(scene.folder / "results" / name), rows(scene.folder / "ours" / name)
+        for (picture, *their), (same, *our) in zip(theirs, ours, strict=True):
+            assert picture == same
+            assert their == pytest.approx(our, abs=2e-3, rel=1e-4)
+            compared += 1
+    assert compared > 20
+
+
 def test_valid_gives_the_same_boxes(scene: Scene, weights: Path) -> None:
     """`detector valid` writes every box with its confidence: picture, confidence, left, top, right, bottom."""
     results = scene.folder / "results"

@@ -45,6 +45,13 @@ def test_coco(found: list[Found], tmp_path: Path) -> None:
         {"image_id": 42, "category_id": 1, "bbox": [0, 40, 48, 24], "score": 0.5},
         {"image_id": 42, "category_id": 2, "bbox": [0, 40, 48, 24], "score": 0.25},
     ]
+    assert file.read_text() == (  # the original's printf, line by line
+        "[\n"
+        '{"image_id":42, "category_id":1, "bbox":[48.000000, 16.000000, 32.000000, 32.000000], "score":0.750000},\n'
+        '{"image_id":42, "category_id":1, "bbox":[0.000000, 40.000000, 48.000000, 24.000000], "score":0.500000},\n'
+        '{"image_id":42, "category_id":2, "bbox":[0.000000, 40.000000, 48.000000, 24.000000], "score":0.250000}\n'
+        "]\n"
+    )
     assert json.loads(write_results([], "coco", tmp_path, NAMES)[0].read_text()) == []
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from undertow.darknet.detection.boxes import Candidates
 from undertow.darknet.detection.detector import fit_picture
+from undertow.darknet.detection.mirrored import predict_mirrored
 from undertow.darknet.learning.prefetch import Prefetcher
 from undertow.darknet.network import Network
 from undertow.data.images import load_image
@@ -42,9 +43,11 @@ def find_in_pictures(
     nms: float,
     suppress: Suppress,
     tick: Tick | None = None,
+    mirrored: bool = False,
 ) -> Iterator[Found]:
     """Candidates above the threshold in each picture that can be read, in order of the list.
 
+    mirrored: add up what the net says about each picture and about its mirror image, see `predict_mirrored`.
     tick(done, all): called after each picture. About pictures that cannot be read see `LeftOut`.
     """
     left_out = LeftOut(len(paths))
@@ -63,7 +66,10 @@ def find_in_pictures(
             else:
                 left_out.read()
                 image, size = fitted
-                net.predict(image[None])
+                if mirrored:
+                    predict_mirrored(net, image)
+                else:
+                    net.predict(image[None])
                 with np.errstate(over="ignore", invalid="ignore"):  # huge boxes of a young net
                     candidates = suppress(net.candidates(size, threshold), nms)
                 yield Found(number, paths[number], size, candidates)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -60,21 +59,17 @@ def _write_voc(found: Iterable[Found], folder: Path, prefix: str, names: Sequenc
 
 
 def _write_coco(found: Iterable[Found], path: Path, names: Sequence[str]) -> Path:
-    """The image's number is the last one in its name; boxes are left, top, width, height."""
+    """The image's number is the last one in its name; boxes are left, top, width, height. In the original's writing."""
     if len(names) > len(COCO_IDS):
         raise FormatError(
             f"eval=coco: COCO has {len(COCO_IDS)} classes, the network {len(names)}", remedy="use eval=voc"
         )
     entries = [
-        {
-            "image_id": _last_number(picture.path),
-            "category_id": COCO_IDS[label],
-            "bbox": [round(value, 6) for value in (left, top, right - left, bottom - top)],
-            "score": round(confidence, 6),
-        }
+        f'{{"image_id":{_last_number(picture.path)}, "category_id":{COCO_IDS[label]}, '
+        f'"bbox":[{left:.6f}, {top:.6f}, {right - left:.6f}, {bottom - top:.6f}], "score":{confidence:.6f}}}'
         for picture, label, confidence, (left, top, right, bottom) in _rows(found)
     ]
-    _write(path, "[\n" + ",\n".join(map(json.dumps, entries)) + "\n]\n")
+    _write(path, "[\n" + ",\n".join(entries) + "\n]\n")
     return path
 
 
