@@ -113,7 +113,8 @@ def test_boxes_in_units_of_ones_own(mode: str, factors: list[float], tmp_path: P
 
 
 def test_a_unit_larger_than_the_crop(tmp_path: Path) -> None:
-    text = "resize_param { resize_mode: FIT_SMALL_SIZE height: 90 width: 90 height_scale: 81 width_scale: 9 } crop_size: 80"
+    resize = "resize_mode: FIT_SMALL_SIZE height: 90 width: 90 height_scale: 81 width_scale: 9"
+    text = f"crop_size: 80 resize_param {{ {resize} }}"
     with pytest.raises(UndertowError, match=r"the crop of 80 x 80 is smaller than height_scale and width_scale"):
         annotated_net(one_rectangle(tmp_path / "db"), text).forward()
 
@@ -265,7 +266,7 @@ def test_what_is_wrong_with_annotations(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("transform", "anno", "reason"),
     [
-        ("noise_param { hist_eq: true }", "", "noise_param"),
+        ("noise_param { convert_to_lab: true }", "", "convert_to_lab"),
         ("expand_param { max_expand_ratio: 1 }", "", "above 1"),
         ("", "batch_sampler { sampler { min_scale: 0 } }", "min_scale"),
         ("resize_param { height: 4 }", "", "height and width"),

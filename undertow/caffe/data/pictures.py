@@ -128,6 +128,16 @@ def _grey(bgr: Array, weights: tuple[int, int, int], shift: int, half: int) -> A
     return (total >> shift).astype(np.uint8)[None]
 
 
+def opencv_grey(picture: Array) -> Array:
+    """cv::cvtColor from BGR bytes (3, height, width) to grey ones (1, height, width)."""
+    return _grey(picture, _OPENCV_WEIGHTS, _OPENCV_SHIFT, _OPENCV_ROUND)
+
+
+def recompressed(picture: Array, quality: int) -> Array:
+    """The picture as it comes back from a JPEG file of this quality (1 to 100)."""
+    return decode(encode_picture(picture, "jpg", quality=quality), len(picture) == 3)
+
+
 def resize_picture(picture: Array, height: int, width: int) -> Array:
     """cv::resize with INTER_LINEAR on bytes, (channels, height, width) -> (channels, new height, new width).
 
@@ -185,11 +195,11 @@ def encoder(encoding: str) -> str:
     return name
 
 
-def encode_picture(picture: Array, encoding: str) -> bytes:
-    """cv::imencode with its usual settings (JPEG quality 95). encoding: "png", "jpg", ... Raises FormatError."""
+def encode_picture(picture: Array, encoding: str, quality: int = 95) -> bytes:
+    """cv::imencode. encoding: "png", "jpg", ... quality: of JPEG, 95 as there. Raises FormatError."""
     name = encoder(encoding)
     pixels = picture[0] if len(picture) == 1 else np.ascontiguousarray(picture[::-1].transpose(1, 2, 0))
     stream = io.BytesIO()
-    options = {"quality": 95} if name == "JPEG" else {"lossless": True} if name == "WEBP" else {}
+    options = {"quality": quality} if name == "JPEG" else {"lossless": True} if name == "WEBP" else {}
     Image.fromarray(pixels).save(stream, format=name, **options)
     return stream.getvalue()

@@ -7,17 +7,20 @@ of SSD brings the picture to another size first (`resize_param`), and its crops 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from undertow.caffe.data.mean import read_mean
+from undertow.caffe.data.noise import Noise
 from undertow.caffe.data.resizing import Resizer
 from undertow.caffe.proto.message import Message
 from undertow.errors import FormatError, ShapeError
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
+Change = Callable[[Array, "np.random.Generator | None"], Array]
 
 
 class Part(NamedTuple):
@@ -49,8 +52,8 @@ class DataTransformer:
         self.crop = (int(param.crop_size),) * 2 if param.crop_size else (sides[0], sides[1])
         asked = "resize_param" in param.descriptor.by_name and param.has_field("resize_param")
         self.resizer = Resizer(param.resize_param) if asked else None
-        if "noise_param" in param.descriptor.by_name and param.has_field("noise_param"):
-            raise FormatError("noise_param is not known here", remedy="remove it from transform_param")
+        noisy = "noise_param" in param.descriptor.by_name and param.has_field("noise_param")
+        self.noise = Noise(param.noise_param) if noisy else None
         if not np.isfinite([param.scale, *param.mean_value]).all():
             raise FormatError("scale and mean_value must be finite numbers", remedy="write scale: 0.00390625")
         self.scale = self.dtype.type(param.scale)
@@ -67,7 +70,8 @@ class DataTransformer:
     def random(self) -> bool:
         """Whether results depend on random numbers."""
         kinds = self.resizer is not None and self.resizer.random
-        return self.mirror or kinds or (self.phase == "TRAIN" and min(self.crop) > 0)
+        salt = self.noise is not None and self.noise.random
+        return self.mirror or kinds or salt or (self.phase == "TRAIN" and min(self.crop) > 0)
 
     def shape_of(self, picture: Shape) -> Shape:
         """The shape of the result for a picture of this shape (channels, height, width)."""
@@ -96,7 +100,9 @@ class DataTransformer:
         channels, rows, columns = self.shape_of(picture.shape[-3:])
         mirrored = self.mirror and _generator(rng).integers(2) == 1
         if self.resizer is not None:
-            picture = self._resized(picture, rng)
+            picture = self._each(picture, rng, "resize_param", self.resizer.resize)
+        if self.noise is not None:
+            picture = self._each(picture, rng, "noise_param", self.noise.apply)
         one = picture.shape[-3:]
         top, left = self._corner(one, rng)
         part = np.s_[..., top : top + rows, left : left + columns]
@@ -114,16 +120,14 @@ class DataTransformer:
             values *= self.scale
         return values[..., ::-1] if mirrored else values, Part(top, left, rows, columns, bool(mirrored))
 
-    def _resized(self, picture: Array, rng: np.random.Generator | None) -> Array:
-        assert self.resizer is not None
+    def _each(self, picture: Array, rng: np.random.Generator | None, name: str, change: Change) -> Array:
+        """Change one picture of bytes, or each of several."""
         if picture.dtype != np.uint8:
             raise ShapeError(
-                "resize_param needs pictures of bytes, these are floats",
-                remedy="store the pictures as bytes (data, not float_data), or remove resize_param",
+                f"{name} needs pictures of bytes, these are floats",
+                remedy=f"store the pictures as bytes (data, not float_data), or remove {name}",
             )
-        if picture.ndim == 3:
-            return self.resizer.resize(picture, rng)
-        return np.stack([self.resizer.resize(one, rng) for one in picture])
+        return change(picture, rng) if picture.ndim == 3 else np.stack([change(one, rng) for one in picture])
 
     def _corner(self, picture: Shape, rng: np.random.Generator | None) -> tuple[int, int]:
         if not min(self.crop):
