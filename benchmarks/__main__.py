@@ -5,6 +5,7 @@ python -m benchmarks rows                                     the rows, and whic
 python -m benchmarks scaling --out FILE.png                   cost against batch, image size, depth, threads
 python -m benchmarks train|inference|memory --net NET|CFG     one net, by name or from a cfg
 python -m benchmarks convergence DATA CFG [WEIGHTS]           whole trainings: precisions and PyTorch
+python -m benchmarks digits MNIST_FOLDER                      LeNet to 99 %, by Caffe's solver and in PyTorch
 python -m benchmarks loader                                   whether the loader keeps up with training
 python -m benchmarks accuracy --net NET|CFG                   every precision against float64
 """
@@ -45,6 +46,11 @@ def main(argv: list[str] | None = None) -> None:
         print(machine())
         paths = (given.data, given.cfg, given.weights)
         convergence.compare(given.sides, *paths, given.seed, given.threads, lambda text: print(text, flush=True))
+    elif given.what == "digits":
+        from benchmarks import digits
+
+        print(machine())
+        digits.compare(given.folder, given.iterations, given.threads, lambda text: print(text, flush=True))
     elif given.what == "accuracy":
         from benchmarks import accuracy
 
@@ -91,6 +97,10 @@ def _parser() -> argparse.ArgumentParser:
     whole_run.add_argument("--seed", type=int, default=0)
     whole_run.add_argument("--threads", type=int, default=2)
     nets = [commands.add_parser(name, help=f"{name} of one net") for name in ("train", "inference", "memory")]
+    lenet = commands.add_parser("digits", help="LeNet on MNIST, by Caffe's solver and in PyTorch")
+    lenet.add_argument("folder", type=Path, help="with MNIST's four files, gzipped")
+    lenet.add_argument("--iterations", type=int, default=10_000)
+    lenet.add_argument("--threads", type=int, default=2)
     exact = commands.add_parser("accuracy", help="distance of outputs and gradients to float64, with every precision")
     exact.add_argument("--threads", type=int, default=2)
     for command in (*nets, peak, feeding, exact):
