@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from undertow.caffe.data import open_database
 from undertow.caffe.data.datum import read_record
+from undertow.caffe.layers_detection import read_sizes
 from undertow.caffe.net import Net
 from undertow.caffe.proto import (
     new_message,
@@ -156,3 +158,25 @@ def test_annotated_pictures_and_the_version(tmp_path: Path, capsys: pytest.Captu
     assert "convert_imageset" in capsys.readouterr().err
     assert main(["caffe", "-version"]) == 0
     assert capsys.readouterr().out.startswith("caffe version 1.0.0")
+
+
+def test_sizes_of_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in").mkdir()
+    for name, size in (("a", (9, 4)), ("b", (5, 7))):
+        Image.fromarray(np.zeros((*size, 3), np.uint8)).save(tmp_path / "in" / f"{name}.png")
+    (tmp_path / "list.txt").write_text("in/a.png a.xml\nin/b.png b.xml\n")
+    (tmp_path / "ids.txt").write_text("a 12\nb 7\n")
+    words = [str(tmp_path), str(tmp_path / "list.txt"), str(tmp_path / "sizes.txt")]
+    assert main(["caffe", "get_image_size", *words]) == 0
+    assert (tmp_path / "sizes.txt").read_text() == "a 9 4\nb 5 7\n"
+    np.testing.assert_array_equal(read_sizes(words[2]), [[9, 4], [5, 7]])
+    assert main(["caffe", "get_image_size", *words, f"--name_id_file={tmp_path / 'ids.txt'}"]) == 0
+    assert (tmp_path / "sizes.txt").read_text() == "12 9 4\n7 5 7\n"
+    for text, reason in (("a 12\n", "list.txt:2: 'b' has no id"), ("a 12\nb\n", "ids.txt:2: a line is `name id`")):
+        (tmp_path / "ids.txt").write_text(text)
+        capsys.readouterr()
+        assert main(["caffe", "get_image_size", *words, f"--name_id_file={tmp_path / 'ids.txt'}"]) == 2
+        assert reason in capsys.readouterr().err
+    (tmp_path / "in" / "b.png").write_text("no picture")
+    assert main(["caffe", "get_image_size", *words]) == 2
+    assert (tmp_path / "sizes.txt").read_text() == "12 9 4\n7 5 7\n"

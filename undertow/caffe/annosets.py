@@ -1,4 +1,6 @@
-"""convert_annoset: a database of pictures with boxes, as the fork of SSD makes it from annotation files."""
+"""Programs of the fork of SSD: convert_annoset makes a database of pictures with boxes from annotation files,
+get_image_size the list of sizes that DetectionEvaluate reads (`name_size_file`).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ import warnings
 import xml.etree.ElementTree as xml
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +23,7 @@ from undertow.caffe.proto.api import read_prototxt
 from undertow.caffe.proto.message import Message, new_message
 from undertow.caffe.tools import Converted, Tick, check_same_size, no_tick
 from undertow.errors import FormatError, UndertowWarning
+from undertow.files import atomic_write
 
 PathLike = str | os.PathLike[str]
 LABEL_TYPES = ("xml", "json", "txt")
@@ -73,17 +77,7 @@ def convert_annoset(
     if o.encode_type:
         encoder(o.encode_type)
     labels = read_label_map(o.label_map_file, o.check_label) if o.label_type != "txt" else {}
-    pairs = []
-    for number, line in enumerate(read_lines(list_file), 1):
-        words = line.split()
-        if len(words) != 2:
-            raise FormatError(
-                f"a line is `picture annotation`, this one is '{line[:80]}'",
-                file=list_file,
-                line=number,
-                remedy="write both paths, without spaces in them, and no empty lines",
-            )
-        pairs.append(words)
+    pairs = _read_pairs(list_file)
     if o.shuffle:
         pairs = [pairs[i] for i in np.random.default_rng(o.seed).permutation(len(pairs))]
     stored = size = 0
@@ -103,6 +97,59 @@ def convert_annoset(
         if not stored:
             raise FormatError("none of the pictures could be read", file=list_file, remedy="check the root folder")
     return Converted(stored, len(pairs) - stored)
+
+
+def _read_pairs(list_file: PathLike) -> list[list[str]]:
+    """The pictures of a list with what stands beside each."""
+    pairs = []
+    for number, line in enumerate(read_lines(list_file), 1):
+        words = line.split()
+        if len(words) != 2:
+            raise FormatError(
+                f"a line is `picture annotation`, this one is '{line[:80]}'",
+                file=list_file,
+                line=number,
+                remedy="write both paths, without spaces in them, and no empty lines",
+            )
+        pairs.append(words)
+    return pairs
+
+
+def get_image_size(
+    root_folder: PathLike, list_file: PathLike, output: PathLike, name_id_file: str = "", *, tick: Tick = no_tick
+) -> int:
+    """Write lines `name height width` of the pictures in a list (lines `picture annotation`); their number.
+
+    name: of the file without folder and ending, or with name_id_file (lines `name id`) its id. Sizes are those after
+    EXIF's rotation, as pictures are read. Raises FormatError, also for a picture that cannot be read.
+    """
+    pairs, ids = _read_pairs(list_file), _read_ids(name_id_file) if name_id_file else None
+    rows = []
+    for number, (path, _) in enumerate(pairs):
+        height, width = read_picture(os.path.join(root_folder, path)).shape[1:]
+        name = Path(path).stem
+        if ids is not None and name not in ids:
+            raise FormatError(
+                f"'{name}' has no id in '{name_id_file}'", file=list_file, line=number + 1, remedy="add a line for it"
+            )
+        rows.append(f"{name if ids is None else ids[name]} {height} {width}\n")
+        tick(number + 1, len(pairs))
+    with atomic_write(output) as stream:
+        stream.write("".join(rows).encode("utf-8", "surrogateescape"))
+    return len(rows)
+
+
+def _read_ids(path: str) -> dict[str, int]:
+    ids: dict[str, int] = {}
+    for number, line in enumerate(read_lines(path), 1):
+        words = line.split()
+        if len(words) != 2 or not words[1].isdecimal() or words[0] in ids:
+            raise FormatError(
+                f"a line is `name id`, each name once, this one is '{line[:80]}'", file=path, line=number,
+                remedy="write the name of the picture's file without its ending, and a number",
+            )  # fmt: skip
+        ids[words[0]] = int(words[1])
+    return ids
 
 
 class PictureError(FormatError):

@@ -75,6 +75,19 @@ def convert_annoset(words: Words) -> int:
     return 0
 
 
+def get_image_size(words: Words) -> int:
+    """caffe get_image_size ROOTFOLDER LISTFILE OUTFILE"""
+    from undertow.caffe.annosets import get_image_size
+    from undertow.cli.progress import Counting
+
+    with Counting("pictures") as tick:
+        count = get_image_size(
+            words["ROOTFOLDER"], words["LISTFILE"], words["OUTFILE"], words["name_id_file"], tick=tick
+        )
+    say(f"Processed {count} files.")
+    return 0
+
+
 def convert_cifar(words: Words) -> int:
     """caffe convert_cifar INPUT_FOLDER OUTPUT_FOLDER DB_TYPE"""
     from undertow.caffe.tools import convert_cifar
@@ -216,6 +229,13 @@ TOOLS = (
         ),
         "make a database of pictures with boxes for AnnotatedData (SSD); lines `picture annotation`",
         convert_annoset,
+    ),
+    Command(
+        "caffe get_image_size",
+        ("ROOTFOLDER", "LISTFILE", "OUTFILE"),
+        (Flag("name_id_file", "text", "lines `name id`: write ids in place of the pictures' names", "FILE", ""),),
+        "write the sizes of the pictures in a list (lines `picture annotation`), for DetectionEvaluate (SSD)",
+        get_image_size,
     ),
     Command(
         "caffe convert_cifar",
