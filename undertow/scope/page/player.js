@@ -135,7 +135,9 @@ export class Player {
       options,
     );
     if (columns.flat().includes(null))
-      this.place.append(h("div", { class: "gaps soft" }, "gaps: no gradient arrives, or it is 0"));
+      this.place.append(
+        h("div", { class: "gaps soft", title: "No gradient arrives at these layers, or it is 0" }, "gaps: no gradient"),
+      );
     return chart;
   }
 
