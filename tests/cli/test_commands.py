@@ -77,7 +77,7 @@ def test_every_function_of_the_original_is_there_or_answered() -> None:
         "": "average yolo super lsd detector detect cifar go rnn coco classify classifier regressor isegmenter "
         "segmenter art tag 3d test nightmare rgbgr reset denormalize statistics normalize rescale ops speed oneoff "
         "oneoff2 print partial visualize mkimg imtest",
-        "detector": "test train valid extract recall demo map calc_anchors draw",
+        "detector": "test train valid valid2 recall demo map calc_anchors draw",
         "classifier": "predict fout try train demo gun threat test csv label valid validmulti valid10 validcrop "
         "validfull",
         "rnn": "train valid validtactic vec generate generatetactic",

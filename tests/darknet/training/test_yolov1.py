@@ -8,7 +8,7 @@ import pytest
 from tests.darknet.training.scenes import Scene
 from tests.darknet.training.test_checkpoint import run, same
 from undertow.darknet import validate
-from undertow.data.augment import DetectionOptions
+from undertow.data.augment import DetectionOptions, correct_boxes
 from undertow.data.augment_grid import Grid, augment_grid, fill_truth_grid
 from undertow.data.crand import CounterRandom
 
@@ -54,6 +54,54 @@ def test_the_grid_by_hand() -> None:
     wanted[1, 2] = 1, 0, 1, 0.4, 0.2, 0.2, 0.4
     wanted[0, 3] = 1, 0, 0, 0.96, 0.04, 0.02, 0.005  # a class beyond the last leaves none
     np.testing.assert_allclose(truth.reshape(4, 4, 7), wanted, atol=1e-6)
+
+
+# What correct_boxes and fill_truth_region of the C program (src/data.c, compiled by themselves, the order of the boxes
+# kept) write for six boxes, 3 classes, 4 x 4 cells: flip, dx, dy, sx, sy, then the cells that are not zero by row and
+# column: there, three classes, x, y, w, h.
+BOXES = [[0.5, 0.5, 0.2, 0.3, 1], [0.52, 0.53, 0.4, 0.1, 0], [0.12, 0.81, 0.22, 0.3, 2], [0.93, 0.2, 0.3, 0.25, 1],
+         [0.3, 0.3, 0.1, 0.1, 3], [0.31, 0.36, 0.002, 0.2, 2]]  # fmt: skip
+ORIGINAL = [
+    ((False, 0, 0, 1, 1), {
+        (0, 3): (1, 0, 1, 0, 0.5599999, 0.8, 0.22, 0.25),
+        (1, 1): (1, 0, 0, 0, 0.2, 0.2, 0.1, 0.1),
+        (2, 2): (1, 0, 1, 0, 0, 0, 0.2, 0.3),
+        (3, 0): (1, 0, 0, 1, 0.48, 0.24, 0.22, 0.3000001),
+    }),
+    ((True, 0, 0, 1, 1), {
+        (0, 0): (1, 0, 1, 0, 0.4400001, 0.8, 0.22, 0.25),
+        (1, 2): (1, 0, 0, 0, 0.8, 0.2, 0.1, 0.1),
+        (2, 1): (1, 1, 0, 0, 0.9200001, 0.1199999, 0.4, 0.1),
+        (2, 2): (1, 0, 1, 0, 0, 0, 0.2, 0.3),
+        (3, 3): (1, 0, 0, 1, 0.52, 0.24, 0.22, 0.3000001),
+    }),
+    ((False, 0.125, -0.0625, 1.25, 0.875), {
+        (0, 3): (1, 0, 1, 0, 0.6999998, 0.95, 0.15, 0.21875),
+        (1, 1): (1, 0, 0, 0, 0, 0.3000001, 0.125, 0.08750004),
+        (2, 2): (1, 0, 1, 0, 0, 0, 0.25, 0.2625),
+        (3, 0): (1, 0, 0, 1, 0.325, 0.08500004, 0.1625, 0.2625),
+    }),
+    ((True, -0.1, 0.07, 0.8, 1.1), {
+        (0, 0): (1, 0, 1, 0, 0.6239998, 0.6, 0.24, 0.275),
+        (1, 1): (1, 0, 1, 0, 0.9999999, 0.92, 0.16, 0.33),
+        (1, 2): (1, 0, 0, 0, 0.6399999, 0.04000008, 0.07999998, 0.11),
+        (2, 1): (1, 1, 0, 0, 0.936, 0.05200005, 0.32, 0.1100001),
+        (3, 3): (1, 0, 0, 1, 0.2160001, 0.2840002, 0.1760001, 0.3300002),
+    }),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("moved", "cells"), ORIGINAL)
+def test_the_grid_is_that_of_the_original(
+    moved: tuple[bool, float, float, float, float], cells: dict[tuple[int, int], tuple[float, ...]]
+) -> None:
+    flip, dx, dy, sx, sy = moved
+    boxes = np.array(BOXES, np.float32)
+    truth = fill_truth_grid(correct_boxes(boxes[:, :4], dx, dy, sx, sy, flip), boxes[:, 4], Grid(4, 3))
+    wanted = np.zeros((4, 4, 8), np.float32)
+    for place, values in cells.items():
+        wanted[place] = values
+    np.testing.assert_allclose(truth.reshape(4, 4, 8), wanted, atol=4e-7)
 
 
 @pytest.mark.parametrize("counter", range(8))
