@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from PIL import Image
@@ -109,11 +109,16 @@ def _shaped(values: Array, shape: tuple[int, ...]) -> Array:
 # --- pictures ---------------------------------------------------------------------------------------------------
 
 
-def load_image(filename: PathLike, color: bool = True) -> Array:
+class NoPicture(FormatError, OSError):
+    """A file that is missing, damaged or no picture, where pycaffe raises an OSError."""
+
+
+def load_image(filename: PathLike | BinaryIO, color: bool = True) -> Array:
     """A picture file as float32 of 0..1: (height, width, 3) with red first, or (height, width, 1) with color=False.
 
     Grey files are repeated three times where colour is wanted; colours become grey by 0.2125 R + 0.7154 G + 0.0721 B;
-    alpha is dropped. Raises FormatError for files that are missing, damaged or no picture.
+    alpha is dropped. filename: a path, or an open file. Raises NoPicture, which is an OSError too, for files that are
+    missing, damaged or no picture.
     """
     pixels = _read(filename)
     image = pixels / (65535.0 if pixels.dtype == np.uint16 else 255.0)
@@ -127,14 +132,14 @@ def load_image(filename: PathLike, color: bool = True) -> Array:
     return image
 
 
-def _read(path: PathLike) -> Array:
+def _read(path: PathLike | BinaryIO) -> Array:
     """The samples of a file: uint8 or uint16, grey (height, width) or colour, maybe with alpha."""
     try:
         with Image.open(path, formats=FORMATS) as image:
             if image.size[0] * image.size[1] > MAX_PIXELS:
                 raise FormatError(
                     f"the picture claims {image.size[0]} x {image.size[1]} pixels",
-                    file=path,
+                    file=_name(path),
                     remedy=f"use pictures of at most {MAX_PIXELS} pixels",
                 )
             image.load()
@@ -148,13 +153,21 @@ def _read(path: PathLike) -> Array:
     except FormatError:
         raise
     except OSError as problem:
-        raise FormatError(
-            f"no picture can be read ({problem.strerror or problem})", file=path, remedy="check the path"
+        web = isinstance(path, str) and "://" in path
+        raise NoPicture(
+            f"no picture can be read ({problem.strerror or problem})",
+            file=_name(path),
+            remedy="fetch the picture first: addresses are not opened" if web else "check the path",
         ) from problem
     except Exception as problem:  # Pillow's readers raise nearly anything on damaged files
-        raise FormatError(
-            f"the picture is damaged ({problem})", file=path, remedy="open it in a viewer, or fetch it again"
+        raise NoPicture(
+            f"the picture is damaged ({problem})", file=_name(path), remedy="open it in a viewer, or fetch it again"
         ) from problem
+
+
+def _name(path: Any) -> PathLike | None:
+    """Where it is told from; files that are open already have no path."""
+    return path if isinstance(path, str | os.PathLike) else None
 
 
 def resize_image(

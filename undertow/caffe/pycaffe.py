@@ -374,6 +374,8 @@ def _arguments(
     values[: len(given)] = given
     if values[0] is None:
         raise TypeError("Net needs a phase: caffe.TRAIN or caffe.TEST")
+    if isinstance(values[1], str | os.PathLike):
+        raise TypeError(f"Net(file, phase, level, ...): the level is a number; write weights='{os.fspath(values[1])}'")
     return values[0], values[1], values[2], values[3]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -125,8 +126,19 @@ def test_pictures_of_every_kind(tmp_path: Path, mode: str, value: int, color: tu
 def test_no_pictures(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"nothing")
     for name in ("a.png", "b.png"):
-        with pytest.raises(FormatError, match=name):
+        with pytest.raises(FormatError, match=f"{name}: .*To mend it") as caught:
             io.load_image(tmp_path / name)
+        assert isinstance(caught.value, OSError)
+    with pytest.raises(OSError, match="addresses are not opened"):
+        io.load_image("http://localhost/a.png")
+    with pytest.raises(OSError, match="no picture can be read"):
+        io.load_image(BytesIO(b"nothing"))
+
+
+def test_a_file_that_is_open(tmp_path: Path) -> None:
+    Image.fromarray(np.full((2, 3, 3), 51, np.uint8)).save(tmp_path / "a.png")
+    found = io.load_image(BytesIO((tmp_path / "a.png").read_bytes()))
+    np.testing.assert_allclose(found, np.full((2, 3, 3), 0.2), rtol=1e-6)
 
 
 @pytest.mark.parametrize("size", [(4, 9), (13, 5), (20, 20)])

@@ -65,6 +65,8 @@ def test_every_constructor(tmp_path: Path) -> None:
         np.testing.assert_array_equal(net.params["ip"][0].data, first.params["ip"][0].data)
     with pytest.raises(TypeError, match="needs a phase"):
         caffe.Net(path)
+    with pytest.raises(TypeError, match="the level is a number; write weights='w'"):
+        caffe.Net(path, caffe.TEST, "w")
     for wrong in ((str(tmp_path / "no.prototxt"), caffe.TEST), (path, str(tmp_path / "no.caffemodel"), caffe.TEST)):
         with pytest.raises(RuntimeError, match="Could not open file"):
             caffe.Net(*wrong)
