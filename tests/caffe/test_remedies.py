@@ -11,7 +11,8 @@ import pytest
 import undertow.caffe
 
 FOLDER = Path(undertow.caffe.__file__).parent
-ERRORS = ("FormatError", "ShapeError", "UndertowError", "CaffeError", "NonFiniteError", "CannotOpen", "NoSuchLayer", "NoPicture")
+OURS = ("FormatError", "ShapeError", "UndertowError", "NonFiniteError")
+ERRORS = (*OURS, "CaffeError", "CannotOpen", "NoSuchLayer", "NoPicture")
 # Methods that make an error of a layer: error(reason, remedy, field), refusal(...); the layer's place is put in there.
 METHODS = ("error", "refusal")
 # Methods whose signature asks for a remedy, and classes that bring their own.
