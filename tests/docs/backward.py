@@ -11,14 +11,16 @@ import undertow.caffe.table
 import undertow.darknet.network  # noqa: F401  (their operations enter the registry)
 from undertow.core.registry import Operation, operations
 from undertow.inspect.derivations import DERIVATIONS, derivation
+from undertow.inspect.specific import variants
+from undertow.inspect.text import columns
 
 ROOT = Path(__file__).parents[2]
 
 HEAD = """# How each backward pass works
 
-Every operation, its formula forward and back, from the registry that `undertow explain` prints and that the gradient
-checks of the tests run over: what stands here is what is computed. `L` is the loss, `gy` = dL/dy the gradient that
-arrives at a result y, `gx` = dL/dx what is handed on to an input x.
+Every operation, its formula forward and back, from the registry that `undertow explain` prints (of several variants
+the one that runs) and that the gradient checks of the tests run over: what stands here is what is computed. `L` is the
+loss, `gy` = dL/dy the gradient that arrives at a result y, `gx` = dL/dx what is handed on to an input x.
 
 The walk itself is always the same. Operations are taken deepest first; each turns the gradients of its outputs into
 those of its inputs by the formula below; where a value was read several times, what comes back from all readers is
@@ -42,7 +44,7 @@ FAMILIES = (
     ("Arithmetic", ("arithmetic", "compare")),
     ("Elementary functions", ("elementary", "errorfunction")),
     ("Sums over axes", ("reduce",)),
-    ("Shapes and places", ("shape", "join", "indexing", "lookup")),
+    ("Shapes and places", ("shape", "join", "indexing", "lookup", "tap")),
     ("Of one format only", ("functions",)),
 )  # fmt: skip
 GRADIENTS = {"twice": "twice", "once": "once", "estimate": "estimate", "none": "no gradient"}
@@ -74,8 +76,11 @@ def _in_order(title: str, members: Iterable[Operation]) -> list[Operation]:
 
 
 def _entry(entry: Operation) -> list[str]:
-    lines = [f"### {entry.name}", "", "```text", f"forward   {entry.forward}"]
+    each = variants(entry.name)
+    forward = entry.forward.partition(";")[0] if each else entry.forward
+    lines = [f"### {entry.name}", "", "```text", f"forward   {forward}"]
     lines += [f"backward  {entry.backward}"] if entry.backward else []
+    lines += ["", *(f"  {line}" for line in columns(("", "forward", "backward"), each, left=3))] if each else []
     if entry.name in DERIVATIONS:
         lines += ["", *(f"  {line}" for line in derivation(entry.name))]
     lines.append("```")

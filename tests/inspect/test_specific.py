@@ -13,7 +13,7 @@ from undertow.functions.darknet_activations import DarknetActivation
 from undertow.functions.norm_batch import BatchNorm
 from undertow.inspect.example import MOST, example
 from undertow.inspect.record import Call, Recorder
-from undertow.inspect.specific import SLOPES, backward_of, forward_of, name_of
+from undertow.inspect.specific import SLOPES, backward_of, forward_of, name_of, variants
 from undertow.inspect.story import _names
 from undertow.inspect.text import array_lines
 from undertow.kernels.reference.activations import ACTIVATIONS, gradient, true_gradient
@@ -73,6 +73,12 @@ def test_the_slope_of_every_activation_is_what_its_formula_says(name: str) -> No
     told = [value(chosen(formula, float(a)), float(a), float(b)) for a, b in zip(PLACES, y, strict=True)]
     np.testing.assert_allclose(told, true_gradient(PLACES, name), rtol=2e-4)
     assert gradient(y, name).shape == PLACES.shape
+
+
+def test_every_activation_has_its_formulas() -> None:
+    assert [name for name, _, _ in variants("darknet_activation")] == list(SLOPES)
+    assert set(SLOPES) == set(ACTIVATIONS)
+    assert variants("conv2d") == []
 
 
 def test_darknets_rule_is_told() -> None:

@@ -27,6 +27,13 @@ SLOPES = {
 }
 
 
+def variants(name: str) -> list[tuple[str, str, str]]:
+    """Of an operation that is one of many by a name: each name with its formula forward and back."""
+    if name != "darknet_activation":
+        return []
+    return [(one, f"y = {ACTIVATIONS[one].formula}", f"gx = {slope}") for one, slope in SLOPES.items()]
+
+
 def name_of(call: Call) -> str:
     """The operation's name; of Darknet's activations with the one it is."""
     function = call.function
