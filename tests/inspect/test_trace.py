@@ -15,7 +15,7 @@ import undertow as ut
 from tests.inspect.nets import CLASSIFIER, RESIDUAL
 from undertow.cli import main
 from undertow.darknet import load
-from undertow.errors import FormatError, ShapeError
+from undertow.errors import FormatError, ShapeError, UndertowError
 from undertow.inspect.batches import Batch, darknet_batch, read_arrays
 from undertow.inspect.compare import compare, distance
 from undertow.inspect.statistics import FIELDS, saturated_share, statistics_of
@@ -484,6 +484,26 @@ def test_norms_in_pieces_are_numpys(rng: np.random.Generator) -> None:
     assert norm_of(a, b) == pytest.approx(np.linalg.norm(a.astype(np.float64) - b), rel=1e-6)
     a[3, 5] = np.nan
     assert math.isnan(norm_of(a))
+
+
+def test_what_cannot_be_watched_is_told() -> None:
+    with pytest.raises(TypeError, match="a Module, a Network, a Net or Parameters can be watched, not int"):
+        ut.watch(3)
+    with pytest.raises(TypeError, match=r"Parameters can be watched, not Variable \(number 0\)"):
+        ut.watch([ut.Variable(np.ones(3))])
+    with pytest.raises(UndertowError, match=r"there is nothing to watch.*To mend it"):
+        ut.watch([])
+    seen = ut.watch([ut.Parameter(np.ones(3))])
+    with pytest.raises(ValueError, match="there is no field 'norm': it is one of weight, gradient, update, bad"):
+        seen.table("norm")
+
+
+def test_parameters_of_one_name_are_all_watched() -> None:
+    seen = ut.watch([ut.Parameter(np.full(1, value), name="w") for value in (1.0, 2.0, 3.0)], every=1)
+    with seen:
+        pass
+    assert seen.names == ("w", "w (2)", "w (3)")
+    assert seen.table("weight").tolist() == [[1, 2, 3]]
 
 
 def test_watch_counts_what_is_not_finite() -> None:

@@ -43,9 +43,10 @@ class watch:
     def __init__(self, model: Any, *, every: int = 10, activations: bool = False) -> None:
         if every < 1:
             raise ValueError(f"every is a number of iterations, at least 1, got {every}")
-        self._parameters = dict(_parameters_of(model))
+        self._parameters = _by_name(_parameters_of(model))
         if not self._parameters:
-            raise UndertowError("there is nothing to watch: the model has no parameters with values")
+            remedy = "call the model once, so that its parameters get their values"
+            raise UndertowError("there is nothing to watch: the model has no parameters with values", remedy=remedy)
         self.names = tuple(self._parameters)
         self.every = every
         self.iteration = 0
@@ -90,16 +91,16 @@ class watch:
 
     def table(self, field: Field) -> Array:
         """(iterations, parameters): "weight" and "gradient" norms, "update" (norm of the change over that of the
-        weights before), "bad" (values that are not finite).
+        weights before), "bad" (values that are not finite). ValueError for another field.
         """
-        index = FIELDS.index(field)
+        index = _place_of(field)
         return np.array([row[:, index] for row in self._rows]).reshape(len(self._rows), len(self.names))
 
     def last(self, field: Field) -> Array:
         """(parameters,): the same of the last recorded iteration. Raises UndertowError where none was recorded."""
         if not self._rows:
             raise UndertowError("no iteration was recorded yet", remedy="ask after a block that was recorded")
-        last: Array = self._rows[-1][:, FIELDS.index(field)]
+        last: Array = self._rows[-1][:, _place_of(field)]
         return last
 
 
@@ -120,6 +121,12 @@ def norm_of(array: Array, minus: Array | None = None) -> float:
     return math.sqrt(total)
 
 
+def _place_of(field: str) -> int:
+    if field not in FIELDS:
+        raise ValueError(f"there is no field '{field}': it is one of {', '.join(FIELDS)}")
+    return FIELDS.index(field)
+
+
 def _bad(array: Array) -> int:
     return int(array.size - np.count_nonzero(np.isfinite(array)))
 
@@ -131,8 +138,25 @@ def _parameters_of(model: Any) -> Iterator[tuple[str, Any]]:
         for name, blobs in model.params.items():
             yield from ((f"{name}.{number}", blob) for number, blob in enumerate(blobs))
     else:
-        found: Iterable[Parameter] = model.parameters() if hasattr(model, "parameters") else model
-        yield from ((p.name or f"parameter {number}", p) for number, p in enumerate(found))
+        found = model.parameters() if hasattr(model, "parameters") else model
+        if not isinstance(found, Iterable):
+            raise TypeError(f"a Module, a Network, a Net or Parameters can be watched, not {type(model).__name__}")
+        for number, p in enumerate(found):
+            if not isinstance(p, Parameter) and not hasattr(p, "diff"):
+                raise TypeError(f"Parameters can be watched, not {type(p).__name__} (number {number})")
+            yield (getattr(p, "name", None) or f"parameter {number}", p)
+
+
+def _by_name(found: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Each under a name of its own: the second "w" is "w (2)"."""
+    named: dict[str, Any] = {}
+    for name, parameter in found:
+        number, own = 1, name
+        while own in named:
+            number += 1
+            own = f"{name} ({number})"
+        named[own] = parameter
+    return named
 
 
 def _data(parameter: Any) -> Array:
