@@ -19,12 +19,26 @@ _OriginalCDLL = ctypes.CDLL
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Gives our module for the name `darknet`; asked last, so that a darknet.py beside the script wins."""
+    """Gives our module for the name `darknet` where there is no other, such as a darknet.py beside the script.
+
+    It is asked first: a mere folder of that name (the C program's, mostly) would otherwise count as a module. What such
+    a folder holds can still be imported as darknet.NAME.
+    """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        return importlib.machinery.ModuleSpec(fullname, self) if fullname == "darknet" else None
+        if fullname != "darknet":
+            return None
+        folders: list[str] = []
+        for finder in sys.meta_path:
+            found = None if finder is self else finder.find_spec(fullname, path, target)
+            if found is not None and found.origin is not None:
+                return found
+            folders += found.submodule_search_locations or [] if found is not None else []
+        spec = importlib.machinery.ModuleSpec(fullname, self)
+        spec.submodule_search_locations = folders or None
+        return spec
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         ours = importlib.import_module("undertow.darknet.wrapper.module")
@@ -53,7 +67,7 @@ _finder = _Finder()
 def install() -> None:
     """From now on `darknet` and its C library mean this package, in the whole program."""
     if _finder not in sys.meta_path:
-        sys.meta_path.append(_finder)
+        sys.meta_path.insert(0, _finder)
     _load_with(_CDLL)
 
 

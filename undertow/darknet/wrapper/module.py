@@ -28,6 +28,7 @@ from undertow.darknet.wrapper.structures import IntPtr as IntPtr
 from undertow.errors import UndertowError
 
 Bounds = tuple[float, float, float, float]
+DETECTIONPtr, DETNUMPAIRPtr = POINTER(DETECTION), POINTER(DETNUMPAIR)
 
 lib: Any = Library()
 load_net = lib.load_network
@@ -130,6 +131,31 @@ def bbox2points(bbox: Bounds) -> tuple[int, int, int, int]:
 def decode_detection(detections: Sequence[tuple[Any, float, Bounds]]) -> list[tuple[str, str, Bounds]]:
     """Confidences of 0..1 as text in percent."""
     return [(str(label), str(round(confidence * 100, 2)), bbox) for label, confidence, bbox in detections]
+
+
+def non_max_suppression_fast(detections: Sequence[tuple[Any, ...]], overlap_thresh: float) -> list[tuple[Any, ...]]:
+    """The tuples of (name, confidence, anything, (x, y, w, h)) left when each, from the lowest on the picture upwards,
+    removes those it covers by more than this share of their own area. Pixels count: sides are one longer.
+    """
+    left = sorted(range(len(detections)), key=lambda i: _sides(detections[i][3])[3])
+    kept = []
+    while left:
+        best = left.pop()
+        kept.append(detections[best])
+        left = [i for i in left if _covered(detections[i][3], detections[best][3]) <= overlap_thresh]
+    return kept
+
+
+def _sides(box: Bounds) -> Bounds:
+    x, y, w, h = box
+    return x - w / 2, y - h / 2, x + w / 2, y + h / 2
+
+
+def _covered(box: Bounds, other: Bounds) -> float:
+    """The share of a box that another one covers."""
+    (left, top, right, bottom), (l2, t2, r2, b2) = _sides(box), _sides(other)
+    across, down = min(right, r2) - max(left, l2) + 1, min(bottom, b2) - max(top, t2) + 1
+    return max(across, 0) * max(down, 0) / ((right - left + 1) * (bottom - top + 1))
 
 
 def remove_negatives(detections: Any, class_names: Sequence[Any], num: int) -> list[tuple[Any, float, Bounds]]:
