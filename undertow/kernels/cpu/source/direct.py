@@ -9,7 +9,7 @@ into s * s classes, each a convolution with some of the taps.
 from __future__ import annotations
 
 from undertow.kernels.cpu.source.compiler import inline, kernel
-from undertow.kernels.cpu.source.micro import ROWS, ind, nn, tn, tn_ahead
+from undertow.kernels.cpu.source.micro import ROWS, ind, nn, tn
 from undertow.kernels.cpu.source.simd import (
     LANES,
     fma,
@@ -308,8 +308,6 @@ def backward_weights(
     lda = 4 * Ci + 64
     D = tmp + T * lda
     ps = T * 64
-    # Cache lines of a row of x that the next block reads too: for one tap they follow those of this block.
-    lines = (Ci + 15) // 16 if taps == 1 and sy == 1 and sx == 1 else 0
     for b in range(b0, b1):
         q = b * T
         n = min(T, P - q)
@@ -339,11 +337,7 @@ def backward_weights(
                         img += 1
             for p in range(p0, p1, 2):
                 C = dW + (p * taps + t) * Ci * 64
-                first, last = lines * (p - p0) // (p1 - p0), lines * min(p + 2 - p0, p1 - p0) // (p1 - p0)
-                tn_ahead(
-                    Ci, tmp, 0, lda, n, D + (p - p0) * ps, 64, ps, C, taps * Ci * 64, 16 * (p1 - p), b > b0,
-                    dy + (q + T) * ds + 64 * p, ds, x + (q + T) * xs + 64 * first, xs, last - first,
-                )  # fmt: skip
+                tn(Ci, tmp, 0, lda, n, D + (p - p0) * ps, 64, ps, C, taps * Ci * 64, 16 * (p1 - p), b > b0)
 
 
 @kernel

@@ -11,10 +11,6 @@ done at a time; where the processor has 32 registers both panels share each broa
     tn(n, A, columns, lda, T, B, ldb, pb, C, pc, cols, acc)
         C[n, 16] (+)= A[T, n]^T B[T, 16] for one panel, or two when cols > 16 (C panels pc bytes apart). Column k
         of A lies at A + columns[k] (an int64 table), or at A + 4 * k where columns is 0.
-    tn_ahead(..., b, bs, a, s, lines)
-        the same, and meanwhile memory is asked for what comes next, one cache line per step, so that it arrives
-        while the products keep the processor busy: two lines of each of T rows at b, bs bytes apart, and `lines` of
-        each of T rows at a, s bytes apart, as far as there are steps. Only with two panels and 32 registers.
 
 The table of `ind` has one record of `group` bytes for every ROWS rows: ROWS addresses of C, then ROWS
 addresses of A for each tap, int64 each. The taps t0 .. t0 + taps are used, `column` is added to C's addresses.
@@ -44,7 +40,6 @@ from undertow.kernels.cpu.source.simd import (
     masked_load,
     masked_store,
     pointer,
-    prefetch_value,
     splat_value,
 )
 
@@ -176,9 +171,9 @@ def _make_ind(rows, panels):
 
 def _make_tn(rows, panels):
     @intrinsic
-    def tile_tn(typingctx, n, A, columns, lda, T, B, ldb, pb, C, pc, acc, coming, apart):
+    def tile_tn(typingctx, n, A, columns, lda, T, B, ldb, pb, C, pc, acc):
         def codegen(context, b, sig, args):
-            n, A, columns, lda, T, B, ldb, pb, C, pc, acc, coming, apart = args
+            n, A, columns, lda, T, B, ldb, pb, C, pc, acc = args
             index = _clamped(b, rows, n)
             tile = _Tile(b, rows, panels, [b.add(C, b.mul(_int(64), r)) for r in index], pc, _int(16 * panels), acc)
             steps = [cgutils.alloca_once(b, I64) for _ in index]
@@ -192,13 +187,11 @@ def _make_tn(rows, panels):
             column = [b.load(step) for step in steps]
             with cgutils.for_range(b, T) as loop:
                 row = b.add(A, b.mul(loop.index, lda))
-                if panels == 2:
-                    prefetch_value(b, b.add(coming, b.mul(loop.index, apart)))
                 tile.step(lambda r: b.add(row, column[r]), b.add(B, b.mul(loop.index, ldb)), pb)
             tile.finish()
             return context.get_dummy_value()
 
-        return types.void(*[_P] * 13), codegen
+        return types.void(*[_P] * 11), codegen
 
     return tile_tn
 
@@ -245,11 +238,11 @@ def tn1(n, A, columns, lda, T, B, ldb, pb, C, pc, acc):
     while n > 0:
         m = min(n, ROWS)
         if m > ROWS2:
-            _tn_a1(m, A, columns, lda, T, B, ldb, pb, C, pc, acc, A, 0)
+            _tn_a1(m, A, columns, lda, T, B, ldb, pb, C, pc, acc)
         elif m > ROWS3:
-            _tn_b1(m, A, columns, lda, T, B, ldb, pb, C, pc, acc, A, 0)
+            _tn_b1(m, A, columns, lda, T, B, ldb, pb, C, pc, acc)
         else:
-            _tn_c1(m, A, columns, lda, T, B, ldb, pb, C, pc, acc, A, 0)
+            _tn_c1(m, A, columns, lda, T, B, ldb, pb, C, pc, acc)
         if columns:
             columns += 8 * m
         else:
@@ -298,32 +291,23 @@ if PAIRED:
 
     @kernel
     def tn(n, A, columns, lda, T, B, ldb, pb, C, pc, cols, acc):
-        tn_ahead(n, A, columns, lda, T, B, ldb, pb, C, pc, cols, acc, A, 0, A, 0, 0)
-
-    @kernel
-    def tn_ahead(n, A, columns, lda, T, B, ldb, pb, C, pc, cols, acc, b, bs, a, s, lines):
         if cols <= 16:
             tn1(n, A, columns, lda, T, B, ldb, pb, C, pc, acc)
             return
-        tile = 0
         while n > 0:
             m = min(n, ROWS)
-            coming, apart = b + 64 * min(tile, 1), bs
-            if tile > 1 and tile < lines + 2:
-                coming, apart = a + 64 * (tile - 2), s
             if m > ROWS2:
-                _tn_a2(m, A, columns, lda, T, B, ldb, pb, C, pc, acc, coming, apart)
+                _tn_a2(m, A, columns, lda, T, B, ldb, pb, C, pc, acc)
             elif m > ROWS3:
-                _tn_b2(m, A, columns, lda, T, B, ldb, pb, C, pc, acc, coming, apart)
+                _tn_b2(m, A, columns, lda, T, B, ldb, pb, C, pc, acc)
             else:
-                _tn_c2(m, A, columns, lda, T, B, ldb, pb, C, pc, acc, coming, apart)
+                _tn_c2(m, A, columns, lda, T, B, ldb, pb, C, pc, acc)
             if columns:
                 columns += 8 * m
             else:
                 A += 4 * m
             C += 64 * m
             n -= m
-            tile += 1
 
 else:
 
@@ -344,7 +328,3 @@ else:
         tn1(n, A, columns, lda, T, B, ldb, pb, C, pc, acc)
         if cols > 16:
             tn1(n, A, columns, lda, T, B + pb, ldb, pb, C + pc, pc, acc)
-
-    @kernel
-    def tn_ahead(n, A, columns, lda, T, B, ldb, pb, C, pc, cols, acc, b, bs, a, s, lines):
-        tn(n, A, columns, lda, T, B, ldb, pb, C, pc, cols, acc)
