@@ -29,8 +29,8 @@ free_detections free_ptrs network_predict reset_rnn load_net do_nms_obj do_nms_s
 load_image rgbgr_image predict_image classify detect
 FloatPtr IntPtr DETECTIONPtr DETNUMPAIR DETNUMPAIRPtr network_width network_height bbox2points class_colors load_network
 print_detections draw_boxes decode_detection non_max_suppression_fast remove_negatives remove_negatives_faster
-detect_image copy_image_from_bytes init_cpu free_batch_detections load_net_custom free_network_ptr predict_image_letterbox
-network_predict_batch
+detect_image copy_image_from_bytes init_cpu free_batch_detections load_net_custom free_network_ptr
+predict_image_letterbox network_predict_batch
 """
 
 CLASSIFIER = """[net]
