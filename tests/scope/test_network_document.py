@@ -178,6 +178,14 @@ def test_thumbnails_are_small(tmp_path: Path) -> None:
                 assert maps in (None, "same") or max(maps["size"]) <= 64
 
 
+def test_more_dialects_show_fewer_channels(tmp_path: Path) -> None:
+    cfg = written(tmp_path, "net.cfg", RESIDUAL.replace("filters=8", "filters=32"))
+    names = ("exact", "darknet-cpu", "darknet-gpu")
+    for count, most in ((1, 16), (2, 16), (3, 10)):
+        told = document(record(Request(cfg, dialects=names[:count])), live=False)
+        assert max(len(layer["channels"]) for layer in told["layers"]) == most
+
+
 def test_a_detector_tells_who_answers_and_how_hard_each_term_pulls(tmp_path: Path) -> None:
     cfg = written(tmp_path, "detector.cfg", DETECTOR)
     truth = np.array([[0.3, 0.6, 0.3, 0.3, 1.0]], np.float32)

@@ -17,9 +17,11 @@ from undertow.inspect.statistics import Statistics
 from undertow.inspect.trace import LayerTrace
 from undertow.scope.folding import branches, folds
 from undertow.scope.heads import Heads
-from undertow.scope.pictures import chosen_channels, picture_address, sheet
+from undertow.scope.pictures import THUMBNAILS, chosen_channels, picture_address, sheet
 from undertow.scope.recording import Histogram, Recording, Run
 
+# Maps of a layer; with three dialects and more fewer of them, so that pages stay small.
+_FEWEST = 4
 # Outputs without maps are told value by value up to this many.
 _VALUES = 128
 _DIGITS = 5
@@ -28,8 +30,9 @@ _DIGITS = 5
 def document(recording: Recording, *, live: bool) -> dict[str, Any]:
     """Everything that a page shows at once. live: whether a server stands behind it that gives full maps."""
     first = recording.runs[0]
+    most = THUMBNAILS if len(recording.runs) <= 2 else max(2 * THUMBNAILS // len(recording.runs), _FEWEST)
     channels = {
-        row.index: chosen_channels(first.outputs.get(row.index), first.gradients.get(row.index))
+        row.index: chosen_channels(first.outputs.get(row.index), first.gradients.get(row.index), most)
         for row in recording.rows
     }
     return {

@@ -39,13 +39,13 @@ class Sheet:
         return f"data:{self.kind};base64," + base64.b64encode(self.image).decode("ascii")
 
 
-def chosen_channels(output: Array | None, gradient: Array | None) -> list[int]:
-    """The channels of (1, c, h, w) to show: those with the largest gradients, else outputs; at most 16, in order."""
+def chosen_channels(output: Array | None, gradient: Array | None, most: int = THUMBNAILS) -> list[int]:
+    """At most so many channels of (1, c, h, w): those with the largest gradients, else outputs; in order."""
     maps = gradient if gradient is not None and np.any(gradient) else output
     if maps is None or maps.ndim != 4:
         return []
     weight = np.nan_to_num(np.square(maps[0].astype(np.float64)).sum(axis=(1, 2)))
-    return sorted(int(i) for i in np.argsort(-weight, kind="stable")[:THUMBNAILS])
+    return sorted(int(i) for i in np.argsort(-weight, kind="stable")[:most])
 
 
 def sheet(array: Array, channels: list[int], side: int = SIDE) -> Sheet:
