@@ -10,14 +10,28 @@ from pathlib import Path
 
 from undertow.caffe import glog
 from undertow.caffe.install import install
+from undertow.caffe.proto.chosen import choose_forks
+from undertow.caffe.proto.schema import known_forks
+from undertow.errors import UndertowError
 
 
 def main(arguments: list[str]) -> int:
-    """Run the script named first, with the other words as its own; `-m module` and `-c program` as Python has them."""
+    """Run the script named first, with the other words as its own; `-m module` and `-c program` as Python has them.
+
+    `--fork=NAMES` before them: forks whose fields prototxts and caffemodels may have.
+    """
+    if arguments and arguments[0].startswith("--fork="):
+        try:
+            choose_forks(arguments[0].partition("=")[2])
+        except UndertowError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2
+        arguments = arguments[1:]
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: python -m undertow.caffe SCRIPT [words of the script]")
         print("       python -m undertow.caffe -m MODULE [words of the module]")
         print("       python -m undertow.caffe -c PROGRAM [words of the program]")
+        print(f"       --fork=NAMES before these: fields of forks (ssd); there is {', '.join(known_forks())}")
         return 0 if arguments else 2
     install()
     glog.start()

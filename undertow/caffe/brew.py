@@ -17,6 +17,7 @@ import numpy as np
 from undertow.caffe.glog import log, number
 from undertow.caffe.net import Net
 from undertow.caffe.proto.api import read_solver
+from undertow.caffe.proto.schema import DEFAULT_FORK
 from undertow.caffe.scores import MeanScores
 from undertow.caffe.solver import NO_REQUEST, STOP, Solver
 from undertow.caffe.solver_report import output_scores, score_text
@@ -90,7 +91,9 @@ def train(
     """
     if snapshot is not None and weights:
         raise UndertowError("snapshot and weights are both given", remedy="give the snapshot to go on, or the weights")
-    param = read_solver(solver)
+    settings = dict(options or {})
+    fork = settings.pop("fork", DEFAULT_FORK)
+    param = read_solver(solver, fork=fork)
     state = param.mutable("train_state")
     state.level = level
     state.stage.extend(stages)
@@ -100,7 +103,7 @@ def train(
         log("The solver asks for a GPU; this program computes on the CPU.", "caffe.cpp:197")
     log("Use CPU.", "caffe.cpp:197")
     with answering_signals(effects or {}) as requests:
-        trainer = Solver(param, options=options, file=solver)
+        trainer = Solver(param, options=settings, file=solver, fork=fork)
         trainer.request = requests.take
         if watch is not None:
             watch(trainer)

@@ -21,7 +21,9 @@ from undertow.caffe.glog import log
 from undertow.caffe.layers_input import MemoryData
 from undertow.caffe.layers_python import Python, import_layer
 from undertow.caffe.proto.api import write_binary
+from undertow.caffe.proto.chosen import chosen_forks
 from undertow.caffe.proto.message import Message
+from undertow.caffe.proto.schema import ForkLike
 from undertow.caffe.runtime import NCCL as NCCL  # scripts find it and Timer here
 from undertow.caffe.runtime import CaffeError, CannotOpen, NoSuchLayer, next_seed
 from undertow.caffe.runtime import Timer as Timer
@@ -37,7 +39,8 @@ PathLike = str | os.PathLike[str]
 class Net:
     """Net(network_file, phase, level=0, stages=None, weights=None), or as of old Net(network_file, weights, phase).
 
-    phase: TRAIN (0) or TEST (1). dialect: "caffe", or "exact" for true derivatives.
+    phase: TRAIN (0) or TEST (1). dialect: "caffe", or "exact" for true derivatives. fork: whose fields the prototxt may
+    have besides Caffe's ("segnet", or several in a tuple).
 
     blobs, params, layer_dict, top_names, bottom_names: by name, from the input on. layers: a Python layer is there
     as the user's object. What pycaffe does not have is found in `undertow.caffe.net.Net`, under its name there.
@@ -53,6 +56,7 @@ class Net:
         weights: PathLike | None = None,
         dialect: str = "caffe",
         seed: int | None = None,
+        fork: ForkLike | None = None,
     ) -> None:
         phase, level, stages, weights = _arguments(given, phase, level, stages, weights)
         for file in (network_file, weights):
@@ -68,6 +72,7 @@ class Net:
                 dialect=dialect,
                 seed=next_seed() if seed is None else seed,
                 python=import_layer,
+                fork=chosen_forks() if fork is None else fork,
             )
         )
 

@@ -8,7 +8,9 @@ from typing import Any, ClassVar
 
 from undertow.caffe import solver as core
 from undertow.caffe.layers_python import import_layer
+from undertow.caffe.proto.chosen import chosen_forks
 from undertow.caffe.proto.message import Message
+from undertow.caffe.proto.schema import ForkLike
 from undertow.caffe.pycaffe import Net, check_file
 from undertow.caffe.runtime import next_seed
 
@@ -24,13 +26,21 @@ class Solver:
 
     kind: ClassVar[str | None] = None
 
-    def __init__(self, solver_file: PathLike | Message, *, dialect: str = "caffe", seed: int | None = None) -> None:
+    def __init__(
+        self,
+        solver_file: PathLike | Message,
+        *,
+        dialect: str = "caffe",
+        seed: int | None = None,
+        fork: ForkLike | None = None,
+    ) -> None:
         if not isinstance(solver_file, Message):
             check_file(solver_file)
         self.solver = core.Solver(
             solver_file,
             type=self.kind,
             seed=next_seed() if seed is None else seed,
+            fork=chosen_forks() if fork is None else fork,
             options={"dialect": dialect, "python": import_layer},
         )
         self.net = Net.of(self.solver.net)
@@ -124,10 +134,13 @@ _CLASSES: dict[str, type[Solver]] = {
 }
 
 
-def get_solver(solver_file: PathLike, *, dialect: str = "caffe", seed: int | None = None) -> Solver:
+def get_solver(
+    solver_file: PathLike, *, dialect: str = "caffe", seed: int | None = None, fork: ForkLike | None = None
+) -> Solver:
     """A solver of the type that the prototxt names."""
     from undertow.caffe.proto.api import read_solver
 
     check_file(solver_file)
-    cls = _CLASSES.get(str(read_solver(solver_file).type), Solver)
-    return cls(solver_file, dialect=dialect, seed=seed)
+    fork = chosen_forks() if fork is None else fork
+    cls = _CLASSES.get(str(read_solver(solver_file, fork=fork).type), Solver)
+    return cls(solver_file, dialect=dialect, seed=seed, fork=fork)

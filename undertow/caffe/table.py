@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from undertow.caffe import (
+    layers_bn,
     layers_data,
     layers_dense,
     layers_detection,
@@ -107,6 +108,7 @@ LAYER_TYPES: dict[str, LayerType] = {
     "WindowData": LayerType(layers_data.WindowData, "window_data_param", (0, 0), (2, 2)),
     # Layers of forks.
     "AnnotatedData": LayerType(layers_data.AnnotatedData, "annotated_data_param", (0, 0), (1, 2)),
+    "BN": LayerType(layers_bn.BN, "bn_param", (1, 1), (1, 3)),
     "Axpy": LayerType(layers_forks.Axpy, "", (3, 3)),
     "ConvolutionDepthwise": LayerType(layers_forks.ConvolutionDepthwise, "convolution_param"),
     "DepthwiseConvolution": LayerType(layers_window.Convolution, "convolution_param", (1, MANY), (1, MANY)),

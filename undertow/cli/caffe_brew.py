@@ -29,6 +29,7 @@ _COMMON = (
     Flag("dialect", "text", "exact: true derivatives; caffe: the original's", "NAME", "exact",
          choices=("exact", "caffe")),
     Flag("python_layers", "switch", "import and run the Python layers that the prototxt names"),
+    Flag("fork", "text", "forks whose fields the files have, such as segnet,nvidia (ssd)", "NAMES", "ssd"),
     Flag("threads", "whole", "threads that compute (all processors)", "N", least=1),
     Flag("precision", "text", "which kernels: fast, precise or reference", "NAME", "fast",
          choices=("fast", "precise", "reference")),
@@ -163,10 +164,12 @@ def _stages(words: Words) -> tuple[str, ...]:
 
 def _options(words: Words) -> dict[str, Any]:
     from undertow.caffe.layers_python import import_layer
+    from undertow.caffe.proto.chosen import split_forks
 
     if words["python_layers"] and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
-    return {"dialect": words["dialect"], "python": import_layer if words["python_layers"] else None}
+    python = import_layer if words["python_layers"] else None
+    return {"dialect": words["dialect"], "python": python, "fork": split_forks(words["fork"])}
 
 
 @contextmanager

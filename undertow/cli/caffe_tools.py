@@ -116,6 +116,7 @@ def extract_features(words: Words) -> int:
     """caffe extract_features WEIGHTS MODEL BLOBS DATABASES BATCHES DB_TYPE [CPU/GPU] [DEVICE]"""
     from undertow.caffe.features import extract_features
     from undertow.caffe.layers_python import import_layer
+    from undertow.caffe.proto.chosen import split_forks
     from undertow.cli.progress import Counting
 
     batches = words["BATCHES"]
@@ -126,10 +127,11 @@ def extract_features(words: Words) -> int:
         )
     if words["MODE"].upper() == "GPU":
         say("there is no GPU here: it is computed on the CPU")
+    options = {"python": import_layer if words["python_layers"] else None, "fork": split_forks(words["fork"])}
     with Counting("batches") as tick:
         count = extract_features(
             words["WEIGHTS"], words["MODEL"], words["BLOBS"].split(","), words["DATABASES"].split(","), int(batches),
-            backend=_kind(words), tick=tick, options={"python": import_layer if words["python_layers"] else None},
+            backend=_kind(words), tick=tick, options=options,
         )  # fmt: skip
     say(f"Extracted features of {count} query images for feature blob {words['BLOBS'].split(',')[0]}")
     say("Successfully extracted the features!")
@@ -254,7 +256,10 @@ TOOLS = (
     Command(
         "caffe extract_features",
         ("WEIGHTS", "MODEL", "BLOBS", "DATABASES", "BATCHES", "DB_TYPE", "[MODE]", "[DEVICE]"),
-        (Flag("python_layers", "switch", "import and run the Python layers that the prototxt names"),),
+        (
+            Flag("python_layers", "switch", "import and run the Python layers that the prototxt names"),
+            Flag("fork", "text", "forks whose fields the files have, such as segnet,nvidia (ssd)", "NAMES", "ssd"),
+        ),
         "run a net and put blobs into databases, item by item; names of both separated by commas",
         extract_features,
     ),

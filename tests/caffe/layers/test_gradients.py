@@ -276,7 +276,8 @@ def test_static_inputs_and_exposed_states(case: Try) -> None:
 
 def test_every_type_is_checked() -> None:
     sources = {name for name, kind in LAYER_TYPES.items() if kind.build.__module__.endswith("layers_data")}
-    assert {case.kind for case in TRIES} | WITHOUT | sources == set(LAYER_TYPES)
+    elsewhere = {"BN"}  # its options belong to two other forks: test_bn
+    assert {case.kind for case in TRIES} | WITHOUT | sources | elsewhere == set(LAYER_TYPES)
 
 
 # In place: what the layer writes over is kept, so these are the derivatives too.
