@@ -174,7 +174,7 @@ document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") at.blur();
     return;
   }
-  if (event.key === " " && at.matches("button, [role=button], input")) return;
+  if (event.key === " " && at.matches("button, .fold-button, input")) return; // a layer is chosen already: it plays
   if (at.matches("input[type=range]") && /^(Arrow|Home|End)/.test(event.key)) return;
   if (at.matches("[role=tab]") && ["ArrowLeft", "ArrowRight"].includes(event.key)) {
     const place = (tabs.indexOf(at) + (event.key === "ArrowRight" ? 1 : tabs.length - 1)) % tabs.length;
