@@ -148,7 +148,7 @@ def test_everything_by_keyboard(page: Any, residual: Recording, tmp_path: Path) 
     assert page.inner_text(".panel-heading h2") == "Layer 5 connected"
     assert page.evaluate("document.activeElement.classList.contains('node')")
     press(" ")  # plays, also while a layer has the focus
-    page.wait_for_function("document.querySelector('#sentence').textContent.startsWith('Step 2 of 7')")
+    page.wait_for_selector("#sentence:has-text('Step 2 of 7')")
     press(" ")
     press("ArrowUp")
     press("d")
