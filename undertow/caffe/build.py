@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +15,7 @@ from undertow.caffe.memory import check_memory
 from undertow.caffe.proto.message import Message, new_message
 from undertow.caffe.proto.schema import forks_with
 from undertow.caffe.table import LAYER_TYPES, MANY, LayerType
-from undertow.errors import FormatError, UndertowError
+from undertow.errors import FormatError, UndertowError, UndertowWarning, describe
 
 if TYPE_CHECKING:
     from undertow.caffe.net import Net
@@ -34,6 +36,11 @@ class Builder:
 
     def build(self) -> None:
         """All layers, then the decisions that need the whole net."""
+        if not self.message.layer:
+            what = f"the net has no layers in phase {self.context.phase}"
+            file = None if self.context.file is None else os.fspath(self.context.file)
+            remedy = "check that the file is whole, and the include and exclude rules"
+            warnings.warn(UndertowWarning(describe(what, file, remedy=remedy)), stacklevel=4)
         for message in self.message.layer:
             self._layer(message)
         skip_what_reaches_no_loss(self.net)

@@ -11,7 +11,7 @@ from tests.caffe.net.texts import inputs, layer, net
 from undertow.caffe.memory import bytes_needed, check_memory
 from undertow.caffe.net import Net, infer_shapes
 from undertow.caffe.proto import parse_text
-from undertow.errors import FormatError, ShapeError, UndertowError
+from undertow.errors import FormatError, ShapeError, UndertowError, UndertowWarning
 
 IP = "inner_product_param { num_output: 3 weight_filler { type: \"xavier\" } }"  # fmt: skip
 
@@ -313,3 +313,11 @@ def test_a_layer_of_a_fork_in_a_net_read_without_it() -> None:
     message = parse_text(text, "NetParameter", fork=None)
     with pytest.raises(FormatError, match=r'Permute needs the field permute_param.*fork="ssd"'):
         Net(message, "TEST", fork=None)
+
+
+def test_a_net_without_layers_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "net.prototxt"
+    for text in ("", 'layer { name: "a" type: "Input" top: "x" include { phase: TRAIN } }'):
+        path.write_text(text)
+        with pytest.warns(UndertowWarning, match=r"net.prototxt: the net has no layers in phase TEST\. To mend it"):
+            assert Net(path, "TEST").layers == []
