@@ -53,6 +53,7 @@ class Layer:
     message: its LayerParameter. blobs: its parameters. loss_weights: one per top.
     bottom_need_backward, param_propagate_down, need_backward: what a backward pass computes; set by the net.
     forgotten: its last pass was a plan's; before its backward it has to run again.
+    state: what it carries over from pass to pass, None for most; replaced, never changed.
     keeps_bottom: the original keeps a copy of a bottom that it overwrites in place.
     """
 
@@ -78,6 +79,7 @@ class Layer:
         self._ws: list[Variable] = []
         self._ys: list[Result] | None = None
         self.forgotten = False
+        self.state: Any = None
 
     # --- what subclasses write --------------------------------------------------------------------------
 

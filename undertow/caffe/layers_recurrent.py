@@ -69,7 +69,6 @@ class Recurrent(IndexBottom):
             self.add_parameter((rows, math.prod(bottom[2][1:])), self.options.weight_filler)
         self.add_parameter((rows, self.outputs), self.options.weight_filler)
         self.steps = bottom[0][0]
-        self.state: list[Array] | None = None
 
     def _check_sequence(self, bottom: Shapes) -> None:
         x, cont = bottom[:2]

@@ -29,8 +29,12 @@ _UNFORESEEABLE = frozenset({"DetectionOutput", "DetectionEvaluate", "Filter"})
 
 # Before a layer in place, whose result the original's backward of this layer would read: it does not.
 _READ_NO_RESULT = frozenset({
-    "Convolution", "ConvolutionDepthwise", "Deconvolution", "InnerProduct", "Concat", "BatchNorm", "Scale",
+    "Convolution", "ConvolutionDepthwise", "Deconvolution", "InnerProduct", "Concat", "BatchNorm", "Scale", "Bias",
+    "Slice", "Pooling", "Tile", "Permute", "ShuffleChannel", "PReLU",
 })  # fmt: skip
+
+# In place they keep 0 at 0 and hand nothing back there, which is all that the backward of a ReLU before them reads.
+_KEEP_ZEROS = frozenset({"ReLU", "Dropout"})
 
 # They may work in place and are right either way, or keep what they write over.
 _RIGHT_IN_PLACE = frozenset({"ReLU", "BatchNorm", "Scale"})
@@ -76,6 +80,8 @@ def reason_against(net: Net) -> str | None:
     for i, layer in enumerate(net.layers):
         if layer.type in _UNFORESEEABLE:
             return f"the shapes that layer '{layer.name}' ({layer.type}) makes depend on the values"
+        if not type(layer).__module__.startswith(f"{__package__}."):
+            return f"layer '{layer.name}' ({layer.type}) was registered by the user and may do anything"
         if layer.type == "Python" and net.bottom_ids[i]:
             return f"layer '{layer.name}' is Python code that may change shapes at every pass"
         if layer.dialect.share_memory and isinstance(layer, Sharing) and (layer.overwritten or _in_place_below(net, i)):
@@ -112,11 +118,37 @@ def as_operations(net: Net) -> list[bool]:
     """For each layer whether its operations are recorded; otherwise it is one LayerCall."""
     found: list[bool] = []
     makers: dict[int, int] = {}
+    alone = _reading_results(net)
     for i, layer in enumerate(net.layers):
         in_place = set(net.bottom_ids[i]) & set(net.top_ids[i])
-        found.append(_has_operations(layer) and all(_may_follow(net, makers[b], found, layer) for b in in_place))
+        may_follow = layer.type in _RIGHT_IN_PLACE and _is_monotone(layer) and all(found[makers[b]] for b in in_place)
+        found.append(i not in alone and _has_operations(layer) and (not in_place or may_follow))
         makers.update((top, i) for top in net.top_ids[i])
     return found
+
+
+def _reading_results(net: Net) -> set[int]:
+    """Layers whose gradient, in the original, is computed with what a later layer in place has made of their result."""
+    found: set[int] = set()
+    makers: dict[int, int] = {}
+    for i, layer in enumerate(net.layers):
+        for blob in set(net.bottom_ids[i]) & set(net.top_ids[i]):
+            before = net.layers[makers[blob]]
+            if layer.dialect.in_place_reads_result and not _reads_nothing(before, layer):
+                found.add(makers[blob])
+        makers.update((top, i) for top in net.top_ids[i])
+    return found
+
+
+def _reads_nothing(layer: Layer, after: Layer) -> bool:
+    if layer.type == "ReLU":
+        return _is_monotone(layer) and _is_monotone(after) and after.type in _KEEP_ZEROS
+    sums = layer.type == "Eltwise" and layer.message.eltwise_param.operation == "SUM"
+    return sums or layer.type in _READ_NO_RESULT
+
+
+def _is_monotone(layer: Layer) -> bool:
+    return layer.type != "ReLU" or layer.message.relu_param.negative_slope >= 0
 
 
 def _has_operations(layer: Layer) -> bool:
@@ -126,15 +158,3 @@ def _has_operations(layer: Layer) -> bool:
     if layer.type == "Pooling":
         return len(layer.message.top) == 1 and layer.message.pooling_param.pool != "STOCHASTIC"
     return layer.type != "Eltwise" or layer.message.eltwise_param.operation != "MAX"
-
-
-def _may_follow(net: Net, maker: int, found: Sequence[bool], layer: Layer) -> bool:
-    """Whether a layer in place is an operation like any other after this maker.
-
-    In the original both then compute their gradients with what stands in the blob at the end.
-    """
-    if not found[maker] or layer.type not in _RIGHT_IN_PLACE:
-        return False
-    if layer.type == "ReLU" and layer.message.relu_param.negative_slope < 0:
-        return False
-    return not layer.dialect.in_place_reads_result or net.layers[maker].type in _READ_NO_RESULT

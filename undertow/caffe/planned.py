@@ -53,6 +53,10 @@ class NetPlans:
         self._plans: OrderedDict[Any, PassPlan] = OrderedDict()
         self._memory = Arena()
         self._draws: Any = None
+        self._carried: list[Any] = []
+        # Tops of sources that a layer in place writes over: what the source gave is wanted for a second time.
+        self._written_over = [net.tops(i)[index] for i in self._sources for index in sorted(net.layers[i].overwritten)]
+        self._given: list[Array] = []
         self._passes = 0
 
     @property
@@ -66,7 +70,9 @@ class NetPlans:
         """A whole forward pass, and a backward pass after it; returns the weighted loss."""
         for i in self._sources:
             self.net.layers[i].forward([], self.net.tops(i))
+        self._given = [blob.data.copy() for blob in self._written_over]
         self._draws = self.net.rng.bit_generator.state
+        self._carried = [layer.state for layer in self.net.layers]
         every = check.every() if backward else 0
         self._passes += 1
         if every and self._passes % every == 0:
@@ -103,15 +109,24 @@ class NetPlans:
         """Let the layers do the last pass once more, for a backward pass by them: same draws, statistics stay."""
         net, rng = self.net, self.net.rng
         now, kept = rng.bit_generator.state, [blob.data.copy() for blob in net.param_blobs]
+        states = [layer.state for layer in net.layers]
         rng.bit_generator.state = self._draws
+        self._carry(self._carried)
+        for blob, values in zip(self._written_over, self._given, strict=True):
+            blob.data[...] = values
         try:
             for i, layer in enumerate(net.layers):
-                if i not in self._sources:
+                if i not in self._sources and net.top_ids[i]:
                     layer.forward(net.bottoms(i), net.tops(i))
         finally:
             rng.bit_generator.state = now
+            self._carry(states)
             for blob, values in zip(net.param_blobs, kept, strict=True):
                 blob.data[...] = values
+
+    def _carry(self, states: list[Any]) -> None:
+        for layer, state in zip(self.net.layers, states, strict=True):
+            layer.state = state
 
     def _plan(self, backward: bool) -> PassPlan:
         net = self.net
@@ -154,6 +169,8 @@ class PassPlan:
         self._values: dict[int, Variable] = {}
         self._first: dict[int, Variable] = {}
         self._read: set[int] = set()
+        self._asked: list[Variable] = []
+        self._wanted: set[int] = set()
         self._call_ends: list[int] = []
         recorder = _Recorder(())
         # Operations run on zeros here; what NumPy would say of 0/0 concerns nobody.
@@ -165,7 +182,10 @@ class PassPlan:
             if roots:
                 recorder.before_walk(Walk(tuple(roots), True))
         self._program = self._make_program(recorder, memory)
-        self._losses = [(net.blob_list[j], self._program.kept[str(j)][0]) for j in self._loss_tops()]
+        kept, losses = self._program.kept, self._loss_tops()
+        self._losses = [(net.blob_list[j], kept[str(j)][0]) for j in losses if str(j) in kept]
+        self._given_losses = [net.blob_list[j] for j in losses if str(j) not in kept]
+        self._shapes = [(blob, blob.shape) for blob in net.blob_list]
         self._fresh = self._overwritten_parameters()
         self._replayed = [
             layer
@@ -199,7 +219,7 @@ class PassPlan:
         recorded = self._backward and layer.need_backward
         needs = layer._needs(len(net.bottom_ids[i])) if recorded else [False] * len(net.bottom_ids[i])
         self._read.update(id(self._values[j]) for j in net.bottom_ids[i])
-        bottom = [self._seen(self._values[j], need) for j, need in zip(net.bottom_ids[i], needs, strict=True)]
+        bottom = [self._bottom(j, need) for j, need in zip(net.bottom_ids[i], needs, strict=True)]
         params = [
             self._seen(self._parameters[i, index][0], recorded and need)
             for index, need in enumerate(layer.param_propagate_down[: len(layer.blobs)])
@@ -246,6 +266,17 @@ class PassPlan:
             for j, need in zip(ids, layer._needs(len(ids)), strict=True)
             if j == blob
         )
+
+    def _bottom(self, blob: int, need: bool) -> Variable:
+        """What a layer gets; propagate_down may ask for a gradient that goes no further."""
+        x = self._values[blob]
+        if need and not x.requires_grad:
+            x = Variable(x.data, None, True)
+            self._asked.append(x)
+        if need and blob not in self._wanted:
+            self._wanted.add(blob)
+            self._first[blob] = x
+        return self._seen(x, need)
 
     def _seen(self, x: Variable, need: bool) -> Variable:
         """What a layer gets: one that computes no gradient for it sees a constant."""
@@ -294,21 +325,38 @@ class PassPlan:
 
     def run(self) -> float:
         """Replay. Raises Stale where a parameter has taken another shape."""
-        for blob in self.net.blob_list:
-            blob.forget_later()
+        self._bring_into_shape()
+        # What this pass begins with is written now if it is still to come: a layer in place has made a source's top.
         for x, blob, name in self._leaves:
             x.data = blob.data if name == "data" else blob.diff
             x.clear_grad()
+        for x in self._asked:
+            x.clear_grad()
+        for blob in self.net.blob_list:
+            blob.forget_later()
         for norm, function in self._statistics:
             function.mean[...], function.variance[...] = norm.statistics()
         homes = {id(x): blob.diff for x, blob in self._fresh if blob.take_over_diff()}
-        self._replay(homes)
+        try:
+            self._replay(homes)
+        except BaseException:
+            for home in homes.values():
+                home[...] = 0
+            raise
         for layer in self._replayed:
             layer.forget_pass()
         self._take_gradients(homes)
         losses = [float(np.sum(self._program.array(n) * blob.diff, dtype=np.float64)) for blob, n in self._losses]
-        self._program.keep_into(self._store)
+        losses += [float(np.sum(blob.data * blob.diff, dtype=np.float64)) for blob in self._given_losses]
+        self._program.keep_into(partial(self._store, set()))
         return sum(losses)
+
+    def _bring_into_shape(self) -> None:
+        """Between two passes with this plan there may have been others, with other shapes."""
+        if any(blob.shape != shape for blob, shape in self._shapes):
+            self.net.reshape()
+            for blob, shape in self._shapes:
+                blob.reshape(*shape)
 
     def _replay(self, homes: dict[int, Array]) -> None:
         try:
@@ -330,12 +378,21 @@ class PassPlan:
                 diff = blob.diff
                 diff += gradient
 
-    def _store(self, name: str, data: Array, grad: Array | None) -> None:
-        """What a replay has made, for those who look at the blob."""
+    def _store(self, filled: set[int], name: str, data: Array, grad: Array | None) -> None:
+        """What a replay has made, for those who look at the blob.
+
+        filled: memory that has what belongs there. Of two blobs that share a diff, the gradient of the first stays.
+        """
         blob = self.net.blob_list[int(name)]
         for side, values in (("data", data), ("diff", grad)):
-            if values is not None and not _lies_in(values, blob.memory(side).array):
-                blob.fill_later(side, Later(values.size, partial(_copy, values)))
+            memory = blob.memory(side)
+            if values is not None and id(memory) not in filled:
+                filled.add(id(memory))
+                if not _lies_in(values, memory.array):
+                    blob.fill_later(side, Later(values.size, partial(_copy, values)))
+        if grad is None and int(name) in self._wanted and id(blob.memory("diff")) not in filled:
+            filled.add(id(blob.memory("diff")))
+            blob.clear_diff()
 
 
 def _lies_in(values: Array, memory: Array | None) -> bool:
