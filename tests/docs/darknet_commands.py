@@ -78,6 +78,20 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "classifier csv": ("undertow darknet classifier csv class.data class.cfg class.weights -t 2",),
     "classifier test": ("undertow darknet classifier test class.data class.cfg class.weights",),
     "classifier fout": ("undertow darknet classifier fout class.data class.cfg class.weights class.list",),
+    "segmenter train": (
+        "!undertow darknet segmenter train parts.data parts.cfg|needs pictures with masks, whose form stands below",
+    ),
+    "segmenter test": (
+        "!undertow darknet segmenter test parts.data parts.cfg backup/parts.weights photo.jpg -out parts.png"
+        "|needs a net that has learned masks",
+    ),
+    "isegmenter train": (
+        "!undertow darknet isegmenter train parts.data instances.cfg|needs pictures with masks, as segmenter train",
+    ),
+    "isegmenter test": (
+        "!undertow darknet isegmenter test parts.data instances.cfg backup/instances.weights photo.jpg"
+        "|needs a net that has learned masks",
+    ),
     "yolo train": ("undertow darknet yolo train obj.cfg -data obj.data",),
     "yolo test": ("undertow darknet yolo test obj.cfg obj.weights photo.jpg -data obj.data",),
     "yolo valid": ("undertow darknet yolo valid obj.cfg obj.weights -data obj.data",),
@@ -122,6 +136,19 @@ NOTES: dict[str, str] = {
         "of anchors, so that boxes are shifted; where the mean has more boxes than the picture alone, it writes beyond "
         "its memory. Here the place is 1 - x; `-dialect darknet-cpu` gives the original's numbers."
     ),
+    "segmenter train": (
+        "Each picture of `train=` has a file of masks, `images/a.jpg` that of `mask/a.txt`. A line for each object: its "
+        "class, and lengths of runs over the pixels of the picture, row by row, outside and inside it in turn, outside "
+        "first: `3 120,5,35,5`. The net ends in `[logistic]`, `[softmax]` or `[cost]`, with a map for each class; how "
+        "many there are, the cfg says (80 in the C program). Pictures are zoomed until the shorter side has "
+        "`min_crop` to `max_crop` pixels."
+    ),
+    "isegmenter train": (
+        "Files of masks as for `segmenter train`, up to 90 objects in a picture. The net ends in `[iseg]`, with "
+        "`classes + ids` filters before it."
+    ),
+    "isegmenter test": "Draws the classes; what tells objects apart are the `ids` maps behind them, from Python: "
+    "`net.predict`.",
     "detector calc_anchors": (
         "The fork's k-means begins anywhere, so each of its runs gives others. Here the same labels give the "
         "same anchors, with an average IoU at least as high. They go into `anchors=` of the `[yolo]` "

@@ -87,7 +87,7 @@ def overview() -> str:
             "  undertow explain NET              the way back of a cfg, a prototxt or module:function, with formulas",
             "  undertow trace NET                one batch forward and back in numbers; where two runs part",
             "  undertow scope NET | RUN [RUN]    the same in the browser, step by step; trainings and their curves",
-            "  undertow check FILE ...           what is wrong with cfg or prototxt, data, weights, before hours are lost",
+            "  undertow check FILE ...           what is wrong with a cfg or prototxt, its data and weights",
             "  undertow convert CFG IN [OUT]     weights to safetensors and back, cut, averaged, listed",
             "  undertow --version",
         ]

@@ -20,8 +20,6 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "lsd": "write the two networks as Undertow modules: docs/from-scratch.md",
         "go": "darknet.load runs the cfg from Python",
         "regressor": "darknet.load and Network.train_datum from Python, with numbers as the truth",
-        "segmenter": "darknet.load and Network.train_datum from Python, with masks as the truth",
-        "isegmenter": "darknet.load and Network.train_datum from Python, with masks as the truth",
         "art": _CAMERA,
         "tag": "classifier train with tag=1 in the .data file",
         "3d": "any program that joins pictures",
@@ -53,6 +51,12 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "gun": "classifier csv over a list of pictures",
         "threat": "classifier csv over a list of pictures",
     },
+    "segmenter": {
+        "demo": "segmenter test, picture by picture",
+    },
+    "isegmenter": {
+        "demo": "isegmenter test, picture by picture",
+    },
     "rnn": {
         "validtactic": "rnn valid",
         "generatetactic": "rnn generate",
@@ -62,11 +66,13 @@ ELSEWHERE: dict[str, dict[str, str]] = {
 
 def groups() -> dict[str, tuple[Command, ...]]:
     """Functions that have functions of their own."""
-    from undertow.cli import anchors, classifier, detector, rnn, video, yolo
+    from undertow.cli import anchors, classifier, detector, rnn, segmenter, video, yolo
 
     return {
         "detector": (*detector.COMMANDS, anchors.ANCHORS, video.DEMO),
         "classifier": classifier.COMMANDS,
+        "segmenter": segmenter.SEGMENTER,
+        "isegmenter": segmenter.ISEGMENTER,
         "yolo": yolo.COMMANDS,
         "rnn": rnn.COMMANDS,
     }

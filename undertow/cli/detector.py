@@ -109,7 +109,7 @@ def _test_one(net: Any, path: str, words: Words) -> None:
     print(f"{path}: Predicted in {time.perf_counter() - start:f} seconds.")
     for one in found:
         print(_printed(one, words["ext_output"]))
-    drawn = _picture_name(words["out"] or "predictions")
+    drawn = picture_name(words["out"] or "predictions")
     save_image(draw_detections(picture, found, len(net.names)), drawn)
     sys.stdout.flush()
     say(f"drawn: {drawn}")
@@ -220,7 +220,7 @@ def detect_shortcut(words: Words) -> int:
     return test(replace(words, words={**words.words, "DATA": "cfg/coco.data"}))
 
 
-def _picture_name(name: str) -> Path:
+def picture_name(name: str) -> Path:
     """The C program adds .jpg to any name; one that ends in a picture's ending is kept."""
     return Path(name if Path(name).suffix.lower() in (".jpg", ".jpeg", ".png", ".bmp") else f"{name}.jpg")
 

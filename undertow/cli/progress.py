@@ -102,6 +102,17 @@ class ClassifierLines(PlainLines):
         return f"{int(given.min_ratio * side)} {int(given.max_ratio * side)}"
 
 
+class SegmenterLines(ClassifierLines):
+    """The lines of the C program's segmenter trainings, which are those of a classifier's without its sizes."""
+
+    def started(self, trainer: Trainer) -> None:
+        given = trainer.net.options
+        self._pictures = len(trainer.pictures)
+        print(f"{trainer.output.name}\n1")
+        print(f"Learning Rate: {given.learning_rate:g}, Momentum: {given.momentum:g}, Decay: {given.decay:g}")
+        print(self._pictures, flush=True)
+
+
 class RnnLines(PlainLines):
     """The lines of the C program's training of recurrent nets, on stderr as there."""
 

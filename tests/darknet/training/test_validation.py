@@ -63,9 +63,7 @@ def test_recall_of_proposals(trained: tuple[Scene, Path]) -> None:
 def test_pictures_that_cannot_be_read_do_not_count_and_are_told(trained: tuple[Scene, Path]) -> None:
     scene, weights = trained
     scene.image(0).write_bytes(b"nothing")
-    with pytest.warns(
-        UndertowWarning, match=r"0\.png: this is no picture in a known format; .* not count"
-    ):
+    with pytest.warns(UndertowWarning, match=r"0\.png: this is no picture in a known format; .* not count"):
         evaluation = validate(scene.data, scene.cfg, weights)
     assert sum(result.truths for result in evaluation.classes) == 10
     for number in range(6):

@@ -45,10 +45,10 @@ def find_file(name: str, named_in: str | os.PathLike[str] | None = None) -> Foun
     return None
 
 
-def label_candidates(image: str) -> list[str]:
+def label_candidates(image: str, folder: str = "labels") -> list[str]:
     """Where the labels of an image can be, likeliest first.
 
-    A whole folder called `images`, `JPEGImages` or `raw` becomes `labels` (each such folder in turn, from the left),
+    A whole folder called `images`, `JPEGImages` or `raw` becomes `folder` (each such folder in turn, from the left),
     then the image's own folder is tried. Only the last extension becomes `.txt`.
     """
     parts = _SEPARATOR.split(_EXTENSION.sub("", image) + ".txt")
@@ -56,7 +56,7 @@ def label_candidates(image: str) -> list[str]:
     for name in _IMAGE_FOLDERS:
         for index in range(0, len(parts) - 1, 2):
             if parts[index] == name:
-                candidates.append("".join([*parts[:index], "labels", *parts[index + 1 :]]))
+                candidates.append("".join([*parts[:index], folder, *parts[index + 1 :]]))
     candidates.append("".join(parts))
     return list(dict.fromkeys(candidates))
 
@@ -74,3 +74,11 @@ def label_path(image: str, exists: Callable[[str], bool] = exists) -> str:
     folders = _SEPARATOR.split(image)[::2]
     flat = len(folders) > 1 and folders[-2] in ("images", "raw")
     return candidates[-1] if flat else candidates[0]
+
+
+def mask_path(image: str) -> str:
+    """The file of masks of an image: as its labels, in a folder `mask`; beside the image only where it has no folder
+    that could become one, since boxes may lie there.
+    """
+    *in_folders, beside = label_candidates(image, "mask")
+    return next((path for path in in_folders if exists(path)), in_folders[0] if in_folders else beside)

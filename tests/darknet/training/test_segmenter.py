@@ -1,0 +1,314 @@
+"""segmenter and isegmenter: files of masks, their way with the picture, learning, going on, and the commands."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.darknet.training.test_checkpoint import Recorder, same
+from undertow.cli import main
+from undertow.darknet import TrainOptions, load
+from undertow.darknet.files.imagelist import read_image_list
+from undertow.darknet.files.masks import read_masks
+from undertow.darknet.files.paths import mask_path
+from undertow.darknet.learning.segmenter import INSTANCES, SegmentationSet
+from undertow.darknet.segmenter_runs import mask_to_rgb, predict_maps, segmenter_training
+from undertow.data.augment import ClassifierOptions
+from undertow.data.images import image_size, load_image
+from undertow.errors import FormatError
+
+NET = """[net]
+batch=4
+subdivisions=2
+width=32
+height=32
+channels=3
+learning_rate=0.005
+max_batches={max_batches}
+min_crop=34
+max_crop=44
+angle=5
+policy=constant
+[convolutional]
+batch_normalize=1
+filters=12
+size=3
+stride=2
+pad=1
+activation=leaky
+[convolutional]
+batch_normalize=1
+filters=12
+size=3
+stride=2
+pad=1
+activation=leaky
+[convolutional]
+filters={filters}
+size=1
+activation=linear
+{head}
+"""
+HEADS = {True: (5, "[iseg]\nclasses=2\nids=3"), False: (2, "[logistic]")}
+COLORS = ((220, 40, 40), (40, 60, 230))
+
+
+def runs(mask: np.ndarray) -> str:
+    """The line of a mask, by the definition: lengths in turn outside and inside."""
+    lengths, inside, length = [], False, 0
+    for value in mask.reshape(-1):
+        if bool(value) != inside:
+            lengths.append(length)
+            inside, length = not inside, 0
+        length += 1
+    return ",".join(map(str, [*lengths, length]))
+
+
+@dataclass
+class Set:
+    """Pictures of two rectangles on noise; a data file, masks, and cfgs of both kinds."""
+
+    folder: Path
+    masks: list[list[tuple[int, np.ndarray]]]
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "seg.data"
+
+    def image(self, number: int) -> str:
+        return str(self.folder / "images" / f"{number}.png")
+
+    def mask(self, number: int) -> Path:
+        return self.folder / "mask" / f"{number}.txt"
+
+    def cfg(self, instances: bool, max_batches: int = 6) -> Path:
+        filters, head = HEADS[instances]
+        path = self.folder / "seg.cfg"
+        path.write_text(NET.format(max_batches=max_batches, filters=filters, head=head))
+        return path
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Set:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(8)
+    (tmp_path / "images").mkdir()
+    (tmp_path / "mask").mkdir()
+    made = Set(tmp_path, [])
+    for number in range(6):
+        pixels = rng.integers(90, 160, (40, 56, 3), dtype=np.uint8)
+        masks = []
+        for label, color in enumerate(COLORS):
+            y, x = rng.integers(2, 18), rng.integers(2 + 28 * label, 8 + 28 * label)
+            mask = np.zeros((40, 56), bool)
+            mask[y : y + 18, x : x + 18] = True
+            pixels[mask] = color
+            masks.append((label, mask))
+        made.masks.append(masks)
+        Image.fromarray(pixels).save(made.image(number))
+        made.mask(number).write_text("".join(f"{label} {runs(mask)}\n" for label, mask in masks))
+    (tmp_path / "train.txt").write_text("".join(f"images/{number}.png\n" for number in range(6)))
+    made.data.write_text(f"train=train.txt\nbackup={tmp_path}/backup\n")
+    return made
+
+
+# --- files ------------------------------------------------------------------------------------------------------
+
+
+def test_runs_are_read_as_load_rle_does(scene: Set) -> None:
+    scene.mask(0).write_text("1 3,2,50\n\n0 0,2240\n1 2238\n")
+    first, second, third = read_masks(scene.image(0), 2)
+    assert (first.label, second.label) == (1, 0)
+    wanted = np.zeros(2240)
+    wanted[3:5] = 1
+    wanted[55:] = 1  # what follows the last run has the other kind
+    np.testing.assert_array_equal(first.pixels((56, 40)).reshape(-1), wanted)
+    assert second.pixels((56, 40)).all()
+    assert third.pixels((56, 40)).sum() == 2
+    for number in range(1, 6):
+        for mask, (label, pixels) in zip(read_masks(scene.image(number), 2), scene.masks[number], strict=True):
+            assert mask.label == label
+            np.testing.assert_array_equal(mask.pixels((56, 40)), pixels)
+
+
+def test_where_masks_lie(tmp_path: Path) -> None:
+    assert mask_path("voc/images/train/a.jpg") == "voc/mask/train/a.txt"
+    assert mask_path("voc/JPEGImages/a.b.png") == "voc/mask/a.b.txt"
+    assert mask_path("photos/a.jpg") == "photos/a.txt"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1 3,x,5\n", r"mask/2\.txt:1: '1 3,x,5' is no mask.*write lines such as"),
+        ("0 1\n1 3,-2,5\n", r"mask/2\.txt:2: "),
+        ("7 3,5\n", r"mask/2\.txt:1: class 7, the network knows 0 to 1"),
+        ("0 2000,300\n", r"mask/2\.txt:1: the runs cover 2300 pixels, the picture of 56 x 40 has 2240"),
+        ("0 99999999999\n", r"mask/2\.txt:1: a run of 99999999999 pixels"),
+        (None, r"mask/2\.txt: cannot be read: No such file"),
+    ],
+)
+def test_broken_masks_are_told_before_the_first_iteration(scene: Set, text: str | None, message: str) -> None:
+    if text is None:
+        scene.mask(2).unlink()
+        scene.mask(4).unlink()
+    else:
+        scene.mask(2).write_text(text)
+    with pytest.raises(FormatError, match=message) as caught:
+        segmenter_training(scene.data, scene.cfg(True), instances=True)
+    assert ("1 more files of masks are broken" in str(caught.value)) == (text is None)
+
+
+# --- samples ----------------------------------------------------------------------------------------------------
+
+
+def pictures(scene: Set, instances: bool, **options: float) -> SegmentationSet:
+    given = ClassifierOptions(34, 44, 32, **options)  # type: ignore[arg-type]
+    return SegmentationSet(read_image_list(scene.folder / "train.txt"), 2, given, (8, 8), instances, seed=4)
+
+
+def coverage(sample_image: np.ndarray, color: tuple[int, int, int]) -> np.ndarray:
+    """(8, 8): the share of each 4 x 4 pixels that has nearly this colour."""
+    near = np.abs(sample_image * 255 - np.array(color)[:, None, None]).max(axis=0) < 60
+    return near.reshape(8, 4, 8, 4).mean(axis=(1, 3))
+
+
+@pytest.mark.parametrize("instances", [True, False])
+@pytest.mark.parametrize("counter", range(6))
+def test_masks_go_where_the_pixels_go(scene: Set, instances: bool, counter: int) -> None:
+    """Turned, zoomed, cut and mirrored: the truth is where the colours are."""
+    sample = pictures(scene, instances, angle=20.0, aspect=1.2).sample(counter, (32, 32))
+    for label, color in enumerate(COLORS):
+        if instances:
+            truth = sample.truth.reshape(INSTANCES, 65)
+            assert truth[label, 0] == label
+            mask = truth[label, 1:].reshape(8, 8)
+        else:
+            mask = sample.truth.reshape(2, 8, 8)[label]
+        # Cells at the edge of an object are a share; its inside and outside are certain.
+        seen = coverage(sample.image, color)
+        inside, outside = mask[seen == 1], mask[seen == 0]
+        assert not len(inside) or inside.mean() > 0.9
+        assert outside.mean() < 0.1
+    if instances:
+        assert truth[2, 0] == -1
+        assert not truth[3:].any()
+
+
+def test_more_objects_than_there_is_room_for(scene: Set) -> None:
+    scene.mask(0).write_text("1 5,5\n" * (INSTANCES + 5))
+    told = Recorder()
+    made = segmenter_training(scene.data, scene.cfg(True), instances=True, watcher=told)
+    assert f"1 pictures hold more than the {INSTANCES} objects that count" in told.notes
+    counter = next(n for n in range(100) if made.pictures.sample(n, (32, 32)).path.endswith("0.png"))
+    assert (made.pictures.sample(counter, (32, 32)).truth.reshape(INSTANCES, 65)[:, 0] == 1).all()
+
+
+def test_a_picture_without_objects(scene: Set) -> None:
+    for number in range(6):
+        scene.mask(number).write_text("")
+    sample = pictures(scene, True).sample(0, (32, 32))
+    assert sample.truth[0] == -1
+    assert not sample.truth[1:].any()
+
+
+# --- training ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("instances", [True, False])
+def test_it_learns_where_the_classes_are(scene: Set, instances: bool) -> None:
+    told = Recorder()
+    made = segmenter_training(scene.data, scene.cfg(instances, 120), instances=instances, watcher=told)
+    result = made.run()
+    losses = [iteration.loss for iteration in told.iterations]
+    assert np.mean(losses[-10:]) < 0.5 * np.mean(losses[:5])
+    assert result.weights == scene.folder / "backup" / "seg.weights"
+    net = load(scene.folder / "seg.cfg", result.weights)
+    right = []
+    for number in range(6):
+        maps = predict_maps(net, load_image(scene.image(number)), instances)
+        assert maps.shape == (2, 8, 8)
+        for label, mask in scene.masks[number]:
+            # The picture is fitted in with bars: 32 x 22 of 32 rows, from row 5 on.
+            shrunk = np.asarray(Image.fromarray(mask).resize((32, 22)))
+            cells = np.pad(shrunk, ((5, 5), (0, 0))).reshape(8, 4, 8, 4).mean(axis=(1, 3))
+            right += [maps[label][cells == 1].mean() > 0.5, maps[label][cells == 0].mean() < 0.3]
+    assert np.mean(right) > 0.9
+
+
+@pytest.mark.parametrize("instances", [True, False])
+def test_a_stopped_run_goes_on_bit_for_bit(scene: Set, instances: bool) -> None:
+    cfg = scene.cfg(instances)
+
+    def run(weights: Path | None, stop_after: int | None = None) -> tuple[object, Recorder]:
+        told = Recorder(stop_after)
+        made = segmenter_training(scene.data, cfg, weights, TrainOptions(seed=2), instances=instances, watcher=told)
+        made.run()
+        return made.net, told
+
+    whole, _ = run(None)
+    run(None, stop_after=5)
+    resumed, told = run(scene.folder / "backup" / "seg.backup")
+    assert any("going on exactly" in note for note in told.notes)
+    assert same(whole, resumed)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("instances", "change", "message"),
+    [
+        (True, ("[iseg]\nclasses=2\nids=3", "[logistic]"), r"the last layer is \[logistic\], not \[iseg\].*segmenter"),
+        (False, ("[logistic]", ""), r"the last layer is \[convolutional\], which learns no map"),
+        (False, ("width=32", "width=30"), r"8 x 8 cells does not divide an input of 30 x 32"),
+    ],
+)
+def test_nets_that_learn_no_masks(scene: Set, instances: bool, change: tuple[str, str], message: str) -> None:
+    cfg = scene.cfg(instances)
+    cfg.write_text(cfg.read_text().replace(*change))
+    with pytest.raises(FormatError, match=message):
+        segmenter_training(scene.data, cfg, instances=instances)
+
+
+# --- commands ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "instances"), [("segmenter", False), ("isegmenter", True)])
+def test_the_commands(scene: Set, capfd: pytest.CaptureFixture[str], name: str, instances: bool) -> None:
+    cfg = scene.cfg(instances)
+
+    def undertow(*words: object) -> tuple[int, str, str]:
+        capfd.readouterr()
+        return main(["darknet", name, *map(str, words)]), *capfd.readouterr()
+
+    status, out, err = undertow("train", scene.data, cfg, "-gpus", "0,1", "-display")
+    assert status == 0, err
+    lines = out.splitlines()
+    assert lines[:4] == ["seg", "1", "Learning Rate: 0.005, Momentum: 0.9, Decay: 0.0001", "6"]
+    assert sum(line.startswith("Loaded: ") for line in lines) == 6
+    pattern = r"6, 4\.000: [\d.]+, [\d.]+ avg, 0\.005000 rate, [\d.]+ seconds, 24 images"
+    assert any(re.fullmatch(pattern, line) for line in lines)
+    assert "-display: no windows are opened here" in err
+    assert "6 pictures to learn from, 12 objects of 2 classes" in err
+    weights = scene.folder / "backup" / "seg.weights"
+    status, out, err = undertow("test", scene.data, cfg, weights, scene.image(1), "-out", "parts.png")
+    assert status == 0, err
+    assert re.fullmatch(rf"Predicted: [\d.]+\n{scene.image(1)}: Predicted in [\d.]+ seconds\.\n", out)
+    assert image_size(scene.folder / "parts.png") == (8, 8)
+    assert undertow("demo")[0] == 2
+
+
+def test_colours_of_classes() -> None:
+    maps = np.zeros((6, 1, 6), np.float32)
+    maps[range(6), 0, range(6)] = 1
+    # offset = k * 123457 mod 6 along magenta, blue, cyan, green, yellow, red; its third corner value is drawn as red.
+    wanted = []
+    corners = [(1, 0, 1), (0, 0, 1), (0, 1, 1), (0, 1, 0), (1, 1, 0), (1, 0, 0)]
+    for label in range(6):
+        ratio = (label * 123457 % 6) / 6 * 5
+        low, high = corners[int(np.floor(ratio))], corners[int(np.ceil(ratio))]
+        wanted.append([low[c] + (ratio - np.floor(ratio)) * (high[c] - low[c]) for c in (2, 1, 0)])
+    np.testing.assert_allclose(mask_to_rgb(maps)[:, 0].T, wanted, atol=3e-3)

@@ -1,0 +1,175 @@
+"""Training segmenters from pictures with masks (examples/segmenter.c, instance-segmenter.c; src/data.c).
+
+`segmenter` learns for each pixel of its output which classes are there, `isegmenter` which object too.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from undertow.darknet.files.imagelist import ImageList
+from undertow.darknet.files.masks import Mask, read_all_masks
+from undertow.darknet.layers.layers_heads import Iseg
+from undertow.darknet.layers.layers_loss import LossLayer
+from undertow.darknet.learning.classifier import ClassifierTrainer
+from undertow.darknet.learning.dataset import PictureSet, Sample
+from undertow.darknet.network import Network
+from undertow.data.augment import ClassifierDraw, ClassifierOptions, Colours, draw_classifier
+from undertow.data.colour import distort_image
+from undertow.data.crand import CounterRandom
+from undertow.data.resize import Picture, flip_image, resize_image
+from undertow.data.rotate import rotate_crop_image
+from undertow.errors import FormatError, UndertowError
+
+# Objects in the truth of an iseg layer (iseg_layer.c: l.truths).
+INSTANCES = 90
+
+
+class SegmentationSet(PictureSet):
+    """The pictures of a list with the masks of their objects; `sample` gives any sample of a run by its number.
+
+    classes: of the masks. augmentation: what is done to pictures. cells: (width, height) of the net's output.
+    instances: the truth lists up to 90 objects, a class and a mask of the output's size each, -1 after the last;
+    otherwise it is a map of 0..1 for each class.
+    Raises FormatError for files of masks that are missing or broken. About unreadable pictures see `PictureSet`.
+    """
+
+    def __init__(
+        self,
+        images: ImageList,
+        classes: int,
+        augmentation: ClassifierOptions,
+        cells: tuple[int, int],
+        instances: bool,
+        *,
+        seed: int = 0,
+        channels: int = 3,
+        strict: bool = False,
+    ) -> None:
+        super().__init__(images, seed=seed, channels=channels, strict=strict)
+        self.classes, self.augmentation, self.cells, self.instances = classes, augmentation, cells, instances
+        self.masks = read_all_masks(self.paths, classes)
+
+    def sample(self, counter: int, size: tuple[int, int]) -> Sample:
+        """Sample number `counter` of the run, for a net of `size` (width, height), in the original's order of draws.
+
+        Which picture, and what is done to it, follows from (seed, counter) and the files alone. Raises FormatError
+        when no picture of the list can be read.
+        """
+        random = CounterRandom(self.seed, counter)
+        index, pixels = self.drawn(random)
+        height, width = pixels.shape[:2]
+        draw = draw_classifier(random, (width, height), self.augmentation)
+        try:
+            # Grey pictures go through the colours as three equal channels.
+            picture = np.repeat(pixels, 3, axis=2) if self.channels == 1 else pixels
+            floats = np.divide(picture.transpose(2, 0, 1), np.float32(255), dtype=np.float32, order="C")
+            image = distort_image(
+                _viewed(floats, draw, size), float(draw.hue), float(draw.saturation), float(draw.exposure)
+            )
+            fill = self._instances if self.instances else self._maps
+            truth = fill(self.masks[index], (width, height), draw, size)
+        except UndertowError:
+            raise
+        except Exception as error:
+            raise UndertowError(f"the picture cannot be made ready: {error}", file=self.paths[index]) from error
+        return Sample(np.ascontiguousarray(image[: self.channels]), truth.reshape(-1), self.paths[index])
+
+    def _instances(
+        self, masks: list[Mask], picture: tuple[int, int], draw: ClassifierDraw, size: tuple[int, int]
+    ) -> Picture:
+        """(90, 1 + cells): as fill_truth_iseg, each mask seen as the picture is and shrunk to the cells."""
+        columns, rows = self.cells
+        truth = np.zeros((INSTANCES, 1 + rows * columns), np.float32)
+        for place, mask in enumerate(masks[:INSTANCES]):
+            seen = resize_image(_viewed(mask.pixels(picture)[None], draw, size), columns, rows)
+            truth[place, 0], truth[place, 1:] = mask.label, seen.reshape(-1)
+        if len(masks) < INSTANCES:
+            truth[len(masks), 0] = -1
+        return truth
+
+    def _maps(
+        self, masks: list[Mask], picture: tuple[int, int], draw: ClassifierDraw, size: tuple[int, int]
+    ) -> Picture:
+        """(classes, cells): as load_data_seg, all masks of a class together, seen from as far away as the cells are."""
+        columns, rows = self.cells
+        truth = np.zeros((self.classes, rows, columns), np.float32)
+        for label in {mask.label for mask in masks}:
+            together = np.max([mask.pixels(picture) for mask in masks if mask.label == label], axis=0)
+            truth[label] = _viewed(together[None], draw, (columns, rows), size[0] // columns)[0]
+        return truth
+
+    @property
+    def crowded(self) -> int:
+        """Pictures with more objects than the truth has room for."""
+        return sum(len(masks) > INSTANCES for masks in self.masks) if self.instances else 0
+
+    def findings(self) -> list[str]:
+        """What the lists and masks hold, for the log."""
+        objects = sum(map(len, self.masks))
+        lines = [f"{len(self.paths)} pictures to learn from, {objects} objects of {self.classes} classes"]
+        absent = sum(not masks for masks in self.masks)
+        if absent:
+            lines.append(f"{absent} pictures have no object")
+        if self.crowded:
+            lines.append(f"{self.crowded} pictures hold more than the {INSTANCES} objects that count")
+        if self.missing:
+            lines.append(f"{len(self.missing)} pictures of the list are not there, the first: {self.missing[0]}")
+        return lines
+
+
+def _viewed(picture: Picture, draw: ClassifierDraw, size: tuple[int, int], shrunk: int = 1) -> Picture:
+    """The view that was drawn, (c, h, w) -> (c, *size), from so many times as far away."""
+    assert draw.view is not None
+    radians, scale, dx, dy, aspect = draw.view
+    seen = rotate_crop_image(picture, radians, scale / shrunk, *size, dx / shrunk, dy / shrunk, aspect)
+    return flip_image(seen) if draw.flip else seen
+
+
+class SegmenterTrainer(ClassifierTrainer):
+    """Trains a network on a SegmentationSet; arguments and errors as for `Trainer`."""
+
+    measure = "accuracy"
+
+    def _sizes_vary(self) -> bool:
+        return False
+
+
+def augmentation_of(net: Network, mirror: bool = True) -> ClassifierOptions:
+    """What [net] asks to be done to pictures: the shorter side gets min_crop..max_crop long, then a part is cut.
+
+    mirror: they may be mirrored.
+    """
+    given = net.options
+    colours = Colours(given.hue, given.saturation, given.exposure)
+    return ClassifierOptions(
+        max(given.min_crop, 1), max(given.max_crop, 1), net.w, given.angle, given.aspect, colours, False,
+        given.flip and mirror,
+    )  # fmt: skip
+
+
+def check_segmenter(net: Network, instances: bool) -> None:
+    """Raise FormatError when the net cannot learn masks from pictures."""
+    output = net.shapes.output
+    if instances and not isinstance(net.layers[-1], Iseg):
+        raise _wrong(
+            net, f"the last layer is [{net.layers[-1].type}], not [iseg]", "end the cfg in [iseg], or use segmenter"
+        )
+    if not instances and (isinstance(net.layers[-1], Iseg) or not isinstance(net.layers[-1], LossLayer)):
+        what = f"the last layer is [{net.layers[-1].type}], which learns no map for each class"
+        raise _wrong(net, what, "end the cfg in [logistic], [softmax] or [cost]; with [iseg] use isegmenter")
+    _, height, width = output.out_shape
+    if not net.c or not width or net.w % width or net.h % height or net.w // width != net.h // height:
+        what = f"an output of {width} x {height} cells does not divide an input of {net.w} x {net.h} pixels evenly"
+        raise _wrong(net, what, "let strides divide width= and height= alike")
+
+
+def classes_of(net: Network, instances: bool) -> int:
+    """Classes of the masks that a net learns."""
+    last = net.layers[-1]
+    return last.classes if isinstance(last, Iseg) else net.shapes.output.out_shape[0]
+
+
+def _wrong(net: Network, reason: str, remedy: str) -> FormatError:
+    output = net.shapes.output
+    return FormatError(reason, file=net.config.file, line=output.line, layer=output.index, remedy=remedy)
