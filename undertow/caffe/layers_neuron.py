@@ -124,7 +124,7 @@ class SlopeFirst(Layer):
     """
 
     def backward(self, top: Sequence[Blob], bottom: Sequence[Blob]) -> None:
-        lost = self.dialect.in_place_squares_slope and top[0] is bottom[0]
+        lost = self.dialect.in_place_squares_slope and top[0] is bottom[0] and self._needs(1)[0]
         if lost:
             top[0].diff[...] = 1
         super().backward(top, bottom)

@@ -86,7 +86,24 @@ def reason_against(net: Net) -> str | None:
             return f"layer '{layer.name}' is Python code that may change shapes at every pass"
         if layer.dialect.share_memory and isinstance(layer, Sharing) and (layer.overwritten or _in_place_below(net, i)):
             return f"a layer works in place on a blob whose memory layer '{layer.name}' ({layer.type}) shares"
+        if _hands_on_by_accident(net, i):
+            return f"layer '{layer.name}' ({layer.type}) hands no gradient down, but has one diff with its bottom"
     return None
+
+
+def _hands_on_by_accident(net: Net, index: int) -> bool:
+    """Whether propagate_down forbids what happens all the same: the layer before reads the diff of this one's top."""
+    layer, tops = net.layers[index], net.top_ids[index]
+    shares = isinstance(layer, Sharing) and len(tops) == 1
+    return layer.need_backward and any(
+        not need and (j in tops or shares) and _maker(net, j, index).need_backward
+        for j, need in zip(net.bottom_ids[index], layer.bottom_need_backward, strict=True)
+    )
+
+
+def _maker(net: Net, blob: int, reader: int) -> Layer:
+    """The layer whose top a layer reads."""
+    return next(net.layers[i] for i in range(reader - 1, -1, -1) if blob in net.top_ids[i])
 
 
 def _in_place_below(net: Net, index: int) -> bool:
@@ -108,7 +125,9 @@ def norm_pairs(net: Net) -> dict[int, int]:
         if layer.type == "Scale" and mine == net.top_ids[i] and len(mine) == 1 and layer.message.scale_param.axis == 1:
             before = last.get(mine[0], i)
             in_place = net.bottom_ids[before] == net.top_ids[before] == mine
-            if net.layers[before].type == "BatchNorm" and in_place and len(layer.blobs[0].shape) == 1:
+            norm = net.layers[before]
+            alike = norm.bottom_need_backward == layer.bottom_need_backward
+            if norm.type == "BatchNorm" and in_place and alike and len(layer.blobs[0].shape) == 1:
                 found[i] = before
         last.update((j, i) for j in (*mine, *net.top_ids[i]))
     return found

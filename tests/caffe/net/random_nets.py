@@ -366,7 +366,7 @@ class RandomNet:
 def random_net(seed: int) -> RandomNet:
     """A net of this number."""
     net = RandomNet(np.random.default_rng(seed))
-    n, c, size = net.pick(1, 2, 3, 4), net.pick(1, 2, 3, 4), net.pick(5, 7, 8)
+    n, c, size = net.pick(2, 3, 4), net.pick(1, 2, 3, 4), net.pick(5, 7, 8)
     x = net.input((n, c, size, size))
     if net.maybe(0.15):
         net.force = True

@@ -14,7 +14,7 @@ from undertow.caffe.proto import parse_text, upgrade_net
 from undertow.errors import UndertowError
 
 ITERATIONS = 3
-FACTOR, FLOOR = 8.0, 1e-4
+FACTOR, FLOOR = 20.0, 1e-4
 
 
 def build(random: RandomNet, phase: str, dialect: str, dtype: type) -> Net:
