@@ -137,11 +137,11 @@ NOTES: dict[str, str] = {
         "its memory. Here the place is 1 - x; `-dialect darknet-cpu` gives the original's numbers."
     ),
     "segmenter train": (
-        "Each picture of `train=` has a file of masks, `images/a.jpg` that of `mask/a.txt`. A line for each object: "
-        "its class, and lengths of runs over the pixels of the picture, row by row, outside and inside it in turn, outside "
-        "first: `3 120,5,35,5`. The net ends in `[logistic]`, `[softmax]` or `[cost]`, with a map for each class; how "
-        "many there are, the cfg says (80 in the C program). Pictures are zoomed until the shorter side has "
-        "`min_crop` to `max_crop` pixels."
+        "Each picture of `train=` has a file of masks, `images/a.jpg` that of `mask/a.txt`. A line for each "
+        "object: its class, and lengths of runs over the pixels of the picture, row by row, outside and inside it "
+        "in turn, outside first: `3 120,5,35,5`. The net ends in `[logistic]`, `[softmax]` or `[cost]`, with a map "
+        "for each class; how many there are, the cfg says (80 in the C program). Pictures are zoomed until the "
+        "shorter side has `min_crop` to `max_crop` pixels."
     ),
     "isegmenter train": (
         "Files of masks as for `segmenter train`, up to 90 objects in a picture. The net ends in `[iseg]`, with "
