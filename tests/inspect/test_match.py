@@ -156,3 +156,24 @@ def test_nets_that_have_nothing_in_common_are_refused(converted: Path) -> None:
     other = trace_caffe(converted / "net.prototxt")
     with pytest.raises(ShapeError, match="same batch and size"):
         compare(one, other)
+
+
+def test_a_published_pair_is_one_net(reference_data: Path, tmp_path: Path) -> None:
+    """80 layers of Darknet, 247 of Caffe: as they detect, their outputs are the same, step by step."""
+    name = "MobileNetV2-YOLOv3-Nano-voc"
+    one, other = (reference_data / "data" / kind / name.lower() / name for kind in ("darknet", "caffe"))
+    samples = np.random.default_rng(0).random((1, 3, 320, 320), np.float32)
+    np.savez(tmp_path / "images.npz", images=samples)
+    np.savez(tmp_path / "data.npz", data=samples)
+    darknet = trace_darknet(f"{one}.cfg", f"{one}.weights", data=tmp_path / "images.npz", phase="TEST")
+    caffe = trace_caffe(f"{other}.prototxt", f"{other}.caffemodel", data=tmp_path / "data.npz", phase="TEST")
+    found = compare(darknet, caffe)
+    assert len(found.layers) == 78
+    assert found.forward is None
+    assert max(layer.output for layer in found.layers) < 1e-5
+    said = "\n".join(comparison_lines(found))
+    assert "begins as random numbers of its own" in said
+    assert "--phase TEST" not in said
+    learning = compare(trace_darknet(f"{one}.cfg", f"{one}.weights", data=tmp_path / "images.npz"), caffe)
+    assert learning.forward is not None
+    assert "--phase TEST for both compares them as they detect" in "\n".join(comparison_lines(learning))

@@ -486,6 +486,21 @@ def test_norms_in_pieces_are_numpys(rng: np.random.Generator) -> None:
     assert math.isnan(norm_of(a))
 
 
+def test_phase_test_is_the_pass_of_detection(cfg: Path) -> None:
+    net = load(cfg)
+    images = np.random.default_rng(0).random((2, 3, 16, 16), np.float32)
+    for _ in range(3):  # statistics of its own
+        net.forward(images)
+    weights, data = cfg.with_suffix(".weights"), cfg.with_suffix(".npz")
+    net.save_weights(weights)
+    np.savez(data, images=images)
+    found = trace_darknet(cfg, weights, data=data, phase="TEST")
+    assert found.how == "exact, TEST"
+    assert "truth" not in found.about
+    assert found.layers[-1].output.norm == pytest.approx(np.linalg.norm(net.predict(images)), rel=1e-4)
+    assert found.layers[0].gradient.norm > 0
+
+
 def test_what_cannot_be_watched_is_told() -> None:
     with pytest.raises(TypeError, match="a Module, a Network, a Net or Parameters can be watched, not int"):
         ut.watch(3)

@@ -18,6 +18,10 @@ PICTURE_VALUES = (
     Flag("mean", "text", "of a prototxt: taken from the picture's values 0..255, blue first", "B,G,R"),
     Flag("scale", "number", "of a prototxt: then they are multiplied by it (1/255; 1 with -mean)", "X"),
 )
+PHASE = Flag(
+    "phase", "text", "TRAIN, or TEST: as in detection, with the statistics that were learned", "NAME",
+    choices=("TRAIN", "TEST"),
+)  # fmt: skip
 CFG, PROTOTXT, FUNCTION, TRACE = "a cfg", "a prototxt", "a function", "a trace"
 # Flags that some kinds of networks have no use for.
 _USED_BY = {
@@ -33,6 +37,7 @@ _USED_BY = {
     "dialect": (CFG, PROTOTXT),
     "dialects": (CFG, PROTOTXT),
     "precision": (CFG, PROTOTXT, FUNCTION),
+    "phase": (CFG, PROTOTXT),
     "rate": (CFG, PROTOTXT, FUNCTION),
     "seed": (CFG, PROTOTXT, FUNCTION),
     "out": (CFG, PROTOTXT),

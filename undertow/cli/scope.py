@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from undertow.cli.explain import shapes_of
 from undertow.cli.looking import (
+    PHASE,
     PICTURE_VALUES,
     TRACE,
     check_dialects,
@@ -85,6 +86,7 @@ def _request(words: Words) -> Request:
         names_of(words),
         words["seed"],
         picture_values(words),
+        words["phase"],
     )
 
 
@@ -107,6 +109,7 @@ SCOPE = Command(
         Flag(
             "dialects", "text", "those to switch between (exact,darknet-cpu; exact,caffe for a prototxt)", "NAME,NAME"
         ),
+        PHASE,
         Flag("precision", "text", "which kernels: fast, precise or reference", "NAME", "fast", choices=PRECISIONS),
         Flag("rate", "number", "learning rate behind update/weight (the cfg's; 0.01 for a prototxt)", "X"),
         Flag("seed", "whole", "of random weights and batch (0)", "N", 0, least=0),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from undertow.cli.explain import shapes_of
 from undertow.cli.looking import (
     FUNCTION,
+    PHASE,
     PICTURE_VALUES,
     check_dialects,
     check_flags,
@@ -103,7 +104,8 @@ def _run(words: Words, dialect: str | None) -> Trace:
     from undertow.inspect.trace_nets import trace_caffe, trace_darknet
 
     net = words["NET"]
-    common = {"batch": words["batch"], "dialect": dialect, "rate": words["rate"], "seed": words["seed"]}
+    common = {"batch": words["batch"], "dialect": dialect, "phase": words["phase"], "rate": words["rate"],
+              "seed": words["seed"]}  # fmt: skip
     if net.endswith(".prototxt"):
         shapes = shapes_of(words["shape"])
         given = {"data": words["data"], "truth": words["truth"], "values": picture_values(words)}
@@ -145,6 +147,7 @@ TRACE = Command(
         Flag("shape", "text", "of a sample, in place of a prototxt's data layers", "CxHxW"),
         Flag("dialect", "text", "whose arithmetic", "NAME"),
         Flag("dialects", "text", "two or more: the first is compared with each of the others", "NAME,NAME"),
+        PHASE,
         Flag("precision", "text", "which kernels: fast, precise or reference", "NAME", "fast", choices=PRECISIONS),
         Flag("rate", "number", "learning rate behind update/weight (the cfg's; 0.01 for a prototxt)", "X"),
         Flag("out", "text", "write the trace", "FILE.npz"),

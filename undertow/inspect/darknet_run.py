@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from undertow.core.modes import train_mode
+from undertow.core.modes import test_mode, train_mode
 from undertow.core.variable import Parameter, Variable
 from undertow.darknet.dialect import Dialect
 from undertow.darknet.files.cfg import read_cfg
@@ -49,12 +49,16 @@ def open_network(
     return net
 
 
-def run_darknet(net: Network, batch: Batch, seed: int = 0) -> DarknetRun:
-    """Forward in training mode, every operation recorded. A network without a loss gets one: a random weighting."""
+def run_darknet(net: Network, batch: Batch, seed: int = 0, phase: str = "TRAIN") -> DarknetRun:
+    """Forward, every operation recorded. A network without a loss gets one: a random weighting.
+
+    phase: TRAIN; or TEST, as in detection, with rolling statistics and without truth and loss.
+    """
     notes: list[str] = []
-    truth = batch.truth
+    truth = batch.truth if phase == "TRAIN" else None
     try:
-        check_trainable(net.config, net.dialect)
+        if truth is not None:
+            check_trainable(net.config, net.dialect)
     except FormatError as problem:
         notes.append(f"no truth is used: {problem.reason}")
         truth = None
@@ -62,7 +66,7 @@ def run_darknet(net: Network, batch: Batch, seed: int = 0) -> DarknetRun:
     recorder = Recorder()
     undo = marking(net.layers, "run", recorder)
     try:
-        with train_mode(), recorder:
+        with train_mode() if phase == "TRAIN" else test_mode(), recorder:
             net.forward(batch.images, truth)
     finally:
         undo()

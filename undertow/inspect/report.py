@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from undertow.inspect.compare import Comparison, Difference, Path
+from undertow.inspect.record import RANDOM_START
 from undertow.inspect.text import columns, number_text, share_text
 from undertow.inspect.trace import LayerTrace, Trace
 
@@ -125,6 +126,9 @@ def compared_heads(found: Comparison) -> list[str]:
     if len(found.layers) < max(len(found.one.layers), len(found.other.layers)):
         counts = f"{len(found.one.layers)} and {len(found.other.layers)} layers"
         lines.append(f"{counts}; compared are the {len(found.layers)} steps with the same kind and shape, in order")
+    tested = all("TEST" in trace.how for trace in (found.one, found.other))
+    if _unlike(found) and found.forward is not None and not tested:
+        lines.append("--phase TEST for both compares them as they detect and classify, not as they learn")
     if not found.same_batch:
         lines.append("the two runs saw different batches: differences below begin there")
     return lines
@@ -148,7 +152,13 @@ def verdict_lines(found: Comparison) -> list[str]:
         lines.append(f"{text}the gradient of its output, {_by(layer.gradient)}")
     else:
         lines.append(f"{text}the gradient of its {layer.parameter}, {_by(layer.parameters)}")
+    if _unlike(found) and any(RANDOM_START in note for trace in (found.one, found.other) for note in trace.notes):
+        lines.append("that tells nothing of the nets: without a loss each gradient begins as random numbers of its own")
     return lines
+
+
+def _unlike(found: Comparison) -> bool:
+    return len(found.one.layers) != len(found.other.layers)
 
 
 def _name(layer: Difference) -> str:

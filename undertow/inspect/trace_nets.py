@@ -33,16 +33,18 @@ def trace_darknet(
     batch: int | None = None,
     size: int | None = None,
     dialect: str | None = None,
+    phase: str | None = None,
     rate: float | None = None,
     seed: int = 0,
 ) -> Trace:
-    """One batch through the network of a cfg; see `darknet_batch` for data and truth.
+    """One batch through the network of a cfg; see `darknet_batch` for data and truth, `run_darknet` for the phase.
 
     batch: samples of a random batch (2). rate: behind the update ratios, the cfg's learning_rate unless given.
     """
     net = open_network(cfg, weights, dialect=dialect_named(dialect) if dialect else None, size=size, seed=seed)
     count = batch or 2 * net.options.time_steps
-    return trace_network(net, darknet_batch(net, data, truth, count=count, seed=seed), rate=rate, seed=seed)
+    given = darknet_batch(net, data, truth, count=count, seed=seed)
+    return trace_network(net, given, rate=rate, seed=seed, phase=phase)
 
 
 def trace_network(
@@ -51,6 +53,7 @@ def trace_network(
     *,
     rate: float | None = None,
     seed: int = 0,
+    phase: str | None = None,
     look: Callable[[DarknetRun, Sending], None] | None = None,
 ) -> Trace:
     """The same for a network that is there; parameters stay as they are.
@@ -58,9 +61,10 @@ def trace_network(
     look: called with the run while it still holds all outputs and gradients, and with what layers sent to each other.
     """
     step = net.options.learning_rate if rate is None else rate
-    found = Trace(net.config.file, net.dialect.name, batch.about, step)
+    about = batch.about.removesuffix(", random truth") if phase == "TEST" else batch.about
+    found = Trace(net.config.file, _how(net.dialect.name, phase), about, step)
     found.see_input({"images": batch.images})
-    run = run_darknet(net, batch, seed)
+    run = run_darknet(net, batch, seed, phase or "TRAIN")
     found.notes += run.notes
     sending = Sending(run)
     with sending:
@@ -114,7 +118,7 @@ def trace_caffe(
         values = values_of(read_prototxt(prototxt), DATA_LAYERS)
     about = fill_inputs(net, data, seed, truth=truth, values=values)
     step = CAFFE_RATE if rate is None else rate
-    found = Trace(os.fspath(prototxt), net.dialect.name, about, step)
+    found = Trace(os.fspath(prototxt), _how(net.dialect.name, phase), about, step)
     found.layers = [LayerTrace(i, layer.name, layer.type, activation=layer.type) for i, layer in enumerate(net.layers)]
 
     def forward(index: int) -> None:
@@ -144,6 +148,10 @@ def trace_caffe(
     if done is not None:
         done(run)
     return found
+
+
+def _how(dialect: str, phase: str | None) -> str:
+    return f"{dialect}, {phase}" if phase else dialect
 
 
 def _data_blobs(net: Net) -> list[str]:

@@ -39,6 +39,7 @@ class Request:
     names: Sequence[str] = ()
     seed: int = 0
     values: PictureValues | None = None
+    phase: str | None = None
 
 
 @dataclass(frozen=True)

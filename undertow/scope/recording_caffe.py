@@ -49,6 +49,7 @@ def _run(request: Request, dialect: str, before: Recording | None) -> Recording:
         shape=request.shapes[0] if request.shapes else None,
         batch=request.batch,
         dialect=dialect,
+        phase=request.phase,
         rate=request.rate,
         seed=request.seed,
         look=look,

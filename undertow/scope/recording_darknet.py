@@ -56,6 +56,7 @@ class _Recorder:
             batch,
             rate=self.request.rate,
             seed=self.request.seed,
+            phase=self.request.phase,
             look=lambda seen, sent: self._look(run, seen, sent),
         )
         self.recording.runs.append(run)
