@@ -14,11 +14,11 @@ from tests.darknet.training.test_checkpoint import Recorder, same
 from undertow.cli import main
 from undertow.darknet import TrainOptions, load
 from undertow.darknet.files.imagelist import read_image_list
-from undertow.darknet.files.masks import read_masks
+from undertow.darknet.files.masks import Mask, read_masks
 from undertow.darknet.files.paths import mask_path
-from undertow.darknet.learning.segmenter import INSTANCES, SegmentationSet
+from undertow.darknet.learning.segmenter import INSTANCES, SegmentationSet, class_maps, instance_truth
 from undertow.darknet.segmenter_runs import mask_to_rgb, predict_maps, segmenter_training
-from undertow.data.augment import ClassifierOptions
+from undertow.data.augment import ClassifierDraw, ClassifierOptions
 from undertow.data.images import image_size, load_image
 from undertow.errors import FormatError
 
@@ -198,6 +198,44 @@ def test_masks_go_where_the_pixels_go(scene: Set, instances: bool, counter: int)
     if instances:
         assert truth[2, 0] == -1
         assert not truth[3:].any()
+
+
+# What rotate_crop_image, flip_image and resize_image of the C program, compiled by themselves, make of two masks in a
+# picture of 7 x 5, for a net of 8 x 8 with 4 x 4 cells: radians, scale, dx, dy, aspect, flip; then, as fill_truth_iseg
+# and load_data_seg do it, each mask as an instance and as a map.
+TWO = ("9,3,4,3,4,3", "0,2,5,2,20,6")
+ORIGINAL = [
+    ((0.2, 1.3, 0.7, -0.4, 1.1, False), [
+        ([0, 0, 0, 0, 0.0117895, 0.68543, 0.177678, 0, 0, 1, 0.370097, 0, 0, 0, 0, 0],
+         [0, 0, 0, 0, 0.0176842, 0.47211, 0.446778, 0, 0, 1, 0.85837, 0, 0, 0.5123, 0.176091, 0]),
+        ([0, 0, 0, 0, 0.913249, 0, 0, 0, 0.118768, 0, 0.121388, 0.200375, 0.331384, 0.702368, 0.310123, 0],
+         [0, 0, 0, 0, 0.869873, 0, 0, 0, 0.356305, 0, 0, 0, 0.0785985, 0.4877, 0.823909, 0.839881]),
+    ]),
+    ((-0.15, 1.6, -1.2, 0.9, 0.9, True), [
+        ([0.34134, 0.629088, 0.498007, 0, 0.570475, 1, 0.765738, 0, 0.240509, 0.486997, 0.258922, 0, 0, 0, 0, 0],
+         [0.517009, 0.685127, 0.367472, 0, 1, 1, 0.617473, 0, 0.970994, 0.842946, 0.542744, 0, 0, 0, 0, 0]),
+        ([0, 0, 0.38393, 0.978637, 0, 0, 0, 0, 0.348573, 0.513003, 0.709141, 0.57905, 0.241177, 0.0487057, 0, 0],
+         [0, 0, 0.569324, 0.978637, 0, 0, 0, 0, 0, 0.157054, 0.325172, 0.341309, 0.7751, 0.606982, 0.438864, 0.237905]),
+    ]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("view", "wanted"), ORIGINAL)
+def test_the_truth_is_that_of_the_original(
+    view: tuple[float, float, float, float, float, bool], wanted: list[tuple[list[float], list[float]]]
+) -> None:
+    one = np.float32(1)
+    draw = ClassifierDraw(view[:5], view[5], np.float32(0), one, one)
+    masks = [Mask(k, np.array(line.split(","), np.int64), "mask.txt", k + 1) for k, line in enumerate(TWO)]
+    instances = instance_truth(masks, (7, 5), draw, (8, 8), (4, 4))
+    maps = class_maps(masks, (7, 5), draw, (8, 8), (4, 4), 3)
+    for k, (instance, seen) in enumerate(wanted):
+        assert instances[k, 0] == k
+        np.testing.assert_allclose(instances[k, 1:], instance, atol=2e-5)
+        np.testing.assert_allclose(maps[k].reshape(-1), seen, atol=2e-5)
+    assert not maps[2].any()
+    both = class_maps([Mask(0, mask.runs, "", 1) for mask in masks], (7, 5), draw, (8, 8), (4, 4), 1)
+    assert (both[0] >= maps[:2].max(axis=0) - 1e-6).all()
 
 
 def test_more_objects_than_there_is_room_for(scene: Set) -> None:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from undertow.darknet.files.imagelist import ImageList
@@ -67,37 +69,16 @@ class SegmentationSet(PictureSet):
             image = distort_image(
                 _viewed(floats, draw, size), float(draw.hue), float(draw.saturation), float(draw.exposure)
             )
-            fill = self._instances if self.instances else self._maps
-            truth = fill(self.masks[index], (width, height), draw, size)
+            masks, whole = self.masks[index], (width, height)
+            if self.instances:
+                truth = instance_truth(masks, whole, draw, size, self.cells)
+            else:
+                truth = class_maps(masks, whole, draw, size, self.cells, self.classes)
         except UndertowError:
             raise
         except Exception as error:
             raise UndertowError(f"the picture cannot be made ready: {error}", file=self.paths[index]) from error
         return Sample(np.ascontiguousarray(image[: self.channels]), truth.reshape(-1), self.paths[index])
-
-    def _instances(
-        self, masks: list[Mask], picture: tuple[int, int], draw: ClassifierDraw, size: tuple[int, int]
-    ) -> Picture:
-        """(90, 1 + cells): as fill_truth_iseg, each mask seen as the picture is and shrunk to the cells."""
-        columns, rows = self.cells
-        truth = np.zeros((INSTANCES, 1 + rows * columns), np.float32)
-        for place, mask in enumerate(masks[:INSTANCES]):
-            seen = resize_image(_viewed(mask.pixels(picture)[None], draw, size), columns, rows)
-            truth[place, 0], truth[place, 1:] = mask.label, seen.reshape(-1)
-        if len(masks) < INSTANCES:
-            truth[len(masks), 0] = -1
-        return truth
-
-    def _maps(
-        self, masks: list[Mask], picture: tuple[int, int], draw: ClassifierDraw, size: tuple[int, int]
-    ) -> Picture:
-        """(classes, cells): as load_data_seg, all masks of a class together, seen from as far away as the cells are."""
-        columns, rows = self.cells
-        truth = np.zeros((self.classes, rows, columns), np.float32)
-        for label in {mask.label for mask in masks}:
-            together = np.max([mask.pixels(picture) for mask in masks if mask.label == label], axis=0)
-            truth[label] = _viewed(together[None], draw, (columns, rows), size[0] // columns)[0]
-        return truth
 
     @property
     def crowded(self) -> int:
@@ -116,6 +97,46 @@ class SegmentationSet(PictureSet):
         if self.missing:
             lines.append(f"{len(self.missing)} pictures of the list are not there, the first: {self.missing[0]}")
         return lines
+
+
+def instance_truth(
+    masks: Sequence[Mask],
+    picture: tuple[int, int],
+    draw: ClassifierDraw,
+    size: tuple[int, int],
+    cells: tuple[int, int],
+) -> Picture:
+    """(90, 1 + cells): class and mask of each object, -1 after the last (src/data.c fill_truth_iseg).
+
+    Each mask of a picture (width, height) is seen as the picture is, in the net's size, and shrunk to the cells.
+    """
+    columns, rows = cells
+    truth = np.zeros((INSTANCES, 1 + rows * columns), np.float32)
+    for place, mask in enumerate(masks[:INSTANCES]):
+        seen = resize_image(_viewed(mask.pixels(picture)[None], draw, size), columns, rows)
+        truth[place, 0], truth[place, 1:] = mask.label, seen.reshape(-1)
+    if len(masks) < INSTANCES:
+        truth[len(masks), 0] = -1
+    return truth
+
+
+def class_maps(
+    masks: Sequence[Mask],
+    picture: tuple[int, int],
+    draw: ClassifierDraw,
+    size: tuple[int, int],
+    cells: tuple[int, int],
+    classes: int,
+) -> Picture:
+    """(classes, rows, columns): all masks of a class together, seen as the picture is, from as many times further away
+    as a cell has pixels (src/data.c load_data_seg).
+    """
+    columns, rows = cells
+    truth = np.zeros((classes, rows, columns), np.float32)
+    for label in {mask.label for mask in masks}:
+        together = np.max([mask.pixels(picture) for mask in masks if mask.label == label], axis=0)
+        truth[label] = _viewed(together[None], draw, cells, size[0] // columns)[0]
+    return truth
 
 
 def _viewed(picture: Picture, draw: ClassifierDraw, size: tuple[int, int], shrunk: int = 1) -> Picture:
