@@ -157,6 +157,28 @@ def test_a_value_that_is_not_finite_names_layer_array_iteration_and_pictures(sce
     assert all(path in message for path in drawn)
 
 
+def test_an_infinite_output_that_costs_nothing_stops_with_its_pictures(scene: Scene) -> None:
+    """The logistic of an infinite class is one: a finite cost, and gradients that are finite for the most part."""
+
+    def ruin(net: Network, images: np.ndarray, truth: np.ndarray) -> float:
+        if net.batch_number == 3:
+            net.layers[2].weights[5] = net.layers[2].biases[5] = 3.4e38
+        return train_step(net, images, truth)
+
+    made = training(scene.data, scene.cfg)
+    made.step = ruin
+    scene.backup.parent.mkdir()
+    made.save_backup()
+    kept = scene.backup.read_bytes()
+    with pytest.raises(NonFiniteError, match=r"layer 2: in iteration 4: output \(convolutional\) holds"):
+        made.run()
+    facts = json.loads((scene.folder / "backup" / "tiny_nonfinite.json").read_text())
+    drawn = [made.pictures.sample(number, (32, 32)).path for number in (12, 13)]
+    assert (facts["iteration"], facts["layer"], facts["tensor"]) == (4, 2, "output")
+    assert facts["pictures"] == list(dict.fromkeys(drawn))
+    assert scene.backup.read_bytes() == kept
+
+
 def test_a_ruined_update_names_all_pictures_of_the_iteration(scene: Scene) -> None:
     """In the second pass of iteration 2 the sums are found out; the first pass may have ruined them."""
 
