@@ -11,6 +11,7 @@ import numpy as np
 from undertow.caffe import io
 from undertow.caffe.pycaffe import Net
 from undertow.caffe.runtime import TEST
+from undertow.errors import ShapeError
 
 Array = np.ndarray[Any, Any]
 PathLike = str | os.PathLike[str]
@@ -78,6 +79,8 @@ class Classifier(PictureNet):
         inputs: pictures (height, width, channels). oversample: the mean over the corners, the middle and their mirror
         images; otherwise the middle alone.
         """
+        if not len(inputs):
+            raise ShapeError("there are no pictures to predict", remedy="give a list of at least one")
         size = (int(self.image_dims[0]), int(self.image_dims[1]))
         resized = np.array([io.resize_image(picture, size) for picture in inputs], np.float32)
         if not oversample:

@@ -177,9 +177,19 @@ def resize_image(
 
     anti_aliasing: smooth before shrinking, as scikit-image does since 0.15; False for what Caffe gave before that.
     With 1 or 3 channels the values keep their range and beyond the edge lies the smallest value; other pictures are
-    interpolated between their corners.
+    interpolated between their corners. Raises ShapeError for what is no picture, and for sides below 1.
     """
     new_dims = tuple(int(length) for length in new_dims)
+    shape = np.shape(im)
+    if len(shape) != 3 or 0 in shape:
+        raise ShapeError(
+            f"a picture has the axes (height, width, channels), here is an array of shape {shape}",
+            remedy="take load_image's, or give a grey one its axis: picture[:, :, np.newaxis]",
+        )
+    if len(new_dims) != 2 or min(new_dims) < 1:
+        raise ShapeError(
+            f"a picture cannot be brought to the size {new_dims}", remedy="give (height, width), each at least 1"
+        )
     if im.shape[-1] not in (1, 3):
         factors = tuple(new / old for new, old in zip(new_dims, im.shape[:2], strict=True))
         return _ndimage().zoom(im, (*factors, 1), order=interp_order).astype(np.float32)
@@ -345,7 +355,7 @@ class Transformer:
                 )
             if shape != wanted:
                 low, high = mean.min(), mean.max()
-                unit = (mean.reshape(shape) - low) / (high - low)
+                unit = (mean.reshape(shape) - low) / (high - low if high > low else 1)
                 resized = resize_image(unit.transpose(1, 2, 0), wanted[1:]).transpose(2, 0, 1)
                 mean = resized * (high - low) + low
         self.mean[in_] = mean

@@ -206,7 +206,13 @@ class Net:
                     f"{word} is not batch sized: {name} has {len(array)} rows, the net {len(target)}",
                     remedy="give as many, use forward_all, or reshape the blob",
                 )
-            target[...] = array
+            try:
+                target[...] = array
+            except ValueError as error:
+                raise ShapeError(
+                    f"{name} has shape {target.shape}, the array {np.shape(array)}",
+                    remedy="bring the array to this shape, or reshape the blob before",
+                ) from error
 
     def _forward(self, start: int, end: int) -> float:
         return self.net.forward_from_to(start, end)
@@ -218,6 +224,8 @@ class Net:
         """`forward` for any number of rows, batch by batch; the last batch is filled up with zeros."""
         if not inputs:
             raise CaffeError("forward_all needs the inputs by name", remedy="call forward() for nets with data layers")
+        if not len(next(iter(inputs.values()))):
+            raise CaffeError("forward_all got no rows", remedy="give arrays with at least one row")
         names = dict.fromkeys([*self.outputs, *(blobs or ())])
         found: dict[str, list[Array]] = {name: [] for name in names}
         for batch in self._batch(inputs):
@@ -379,6 +387,8 @@ def _arguments(
     values[: len(given)] = given
     if values[0] is None:
         raise TypeError("Net needs a phase: caffe.TRAIN or caffe.TEST")
+    if isinstance(values[2], str):
+        raise TypeError(f"stages is a list of names: stages=['{values[2]}']")
     if isinstance(values[1], str | os.PathLike):
         raise TypeError(f"Net(file, phase, level, ...): the level is a number; write weights='{os.fspath(values[1])}'")
     return values[0], values[1], values[2], values[3]

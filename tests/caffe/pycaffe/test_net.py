@@ -12,6 +12,7 @@ import pytest
 import undertow.caffe as caffe
 from tests.caffe.pycaffe.nets import DEPLOY, RANDOM, write
 from tests.replay.caffe_solver import lines_said
+from undertow.caffe.runtime import CaffeError
 from undertow.errors import UndertowError
 
 
@@ -67,6 +68,10 @@ def test_every_constructor(tmp_path: Path) -> None:
         caffe.Net(path)
     with pytest.raises(TypeError, match="the level is a number; write weights='w'"):
         caffe.Net(path, caffe.TEST, "w")
+    with pytest.raises(TypeError, match=r"stages=\['deploy'\]"):
+        caffe.Net(path, caffe.TEST, stages="deploy")
+    with pytest.raises(CaffeError, match="forward_all got no rows"):
+        made[0].forward_all(data=np.zeros((0, 3)))
     for wrong in ((str(tmp_path / "no.prototxt"), caffe.TEST), (path, str(tmp_path / "no.caffemodel"), caffe.TEST)):
         with pytest.raises(RuntimeError, match="Could not open file"):
             caffe.Net(*wrong)

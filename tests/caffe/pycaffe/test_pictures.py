@@ -187,3 +187,22 @@ def test_labels() -> None:
         draw.get_layer_lr_mult(layers["relu"])
     assert draw.get_edge_label(layers["ip"]) == "6"
     assert draw.choose_color_by_layertype("Pooling") == "#FF9900"
+
+
+def test_what_is_no_picture(tmp_path: Path) -> None:
+    classifier = caffe.Classifier(*files(tmp_path))
+    for wrong in (np.zeros((4, 4)), np.zeros((0, 4, 3))):
+        with pytest.raises(ShapeError, match=r"\(height, width, channels\), here is an array of shape"):
+            classifier.predict([wrong])
+    with pytest.raises(ShapeError, match="no pictures to predict"):
+        classifier.predict([])
+    with pytest.raises(ShapeError, match=r"cannot be brought to the size \(0, 5\)"):
+        caffe.io.resize_image(np.zeros((4, 4, 3)), (0, 5))
+    with pytest.raises(ShapeError, match=r"data has shape \(4, 3, 6, 6\), the array \(4, 4, 6, 6\)"):
+        classifier.predict([np.zeros((6, 6, 4), np.float32)], oversample=False)
+
+
+def test_a_mean_picture_of_one_value_is_resized() -> None:
+    transformer = caffe.io.Transformer({"data": (1, 3, 4, 4)})
+    transformer.set_mean("data", np.full((3, 9, 9), 128.0))
+    np.testing.assert_array_equal(transformer.mean["data"], np.full((3, 4, 4), 128.0))
