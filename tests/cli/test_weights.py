@@ -67,3 +67,12 @@ def test_no_tool_writes_over_what_it_reads(
         assert answer.status == 2
         assert "is one of the files that are read" in answer.error
     assert weights.read_bytes() == before
+
+
+@pytest.mark.parametrize("tool", ["statistics", "partial", "average"])
+def test_no_file_is_named(undertow: Callable[..., Answer], scene: Scene, tool: str) -> None:
+    """Empty WEIGHTS mean random ones where a net computes; where a file is changed, there is nothing to change."""
+    more = {"statistics": [scene.cfg, ""], "partial": [scene.cfg, "", "out", 1], "average": [scene.cfg, "out", ""]}
+    assert undertow("darknet", tool, *more[tool]).error == (
+        "error: '': cannot be read: no file is named. To mend it: check the path"
+    )

@@ -88,6 +88,7 @@ def test_lists_and_texts_that_may_be_empty() -> None:
         (("a", "b", "-gpus", ""), r"-gpus takes whole numbers"),
         (("a", "b", "-out", ""), r"-out is given nothing.*-out NAME, or leave the flag out"),
         (("a",), r"try: CFG is missing.*undertow try DATA CFG \[WEIGHTS\] \[flags\]"),
+        (("a", ""), r"try: CFG is empty \(''\).*undertow try DATA CFG"),
         (("a", "b", "c", "d"), r"try: 'd' is one word too many"),
     ],
 )

@@ -19,6 +19,8 @@ _WHAT: dict[Kind, str] = {
     "text": "a word",
     "list": "whole numbers with commas between them",
 }
+# An empty one is none in the C program's functions; those that need it say so.
+_NONE_IF_EMPTY = "WEIGHTS"
 _YES, _NO = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
 
 
@@ -188,6 +190,11 @@ class Command:
             raise UsageError(
                 f"{self.name}: '{plain[len(words)]}' is one word too many", remedy=f"undertow {self.usage}"
             )
+        empty = next(
+            (name for name, text in zip(needed, plain, strict=False) if not text and name != _NONE_IF_EMPTY), None
+        )
+        if empty is not None:
+            raise UsageError(f"{self.name}: {empty} is empty ('')", remedy=f"undertow {self.usage}")
         names = [name.strip("[]") for name in words]
         return dict.fromkeys(names, "") | dict(zip(names, plain, strict=False))
 

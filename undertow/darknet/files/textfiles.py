@@ -47,8 +47,8 @@ def telling_system_errors(file: str, action: str) -> Iterator[None]:
     try:
         yield
     except OSError as problem:
-        reason = problem.strerror or str(problem)
-        raise FormatError(f"cannot be {action}: {reason}", file=file, remedy="check the path") from problem
+        reason = (problem.strerror or str(problem)) if file else "no file is named"
+        raise FormatError(f"cannot be {action}: {reason}", file=file or "''", remedy="check the path") from problem
 
 
 def _read_bounded(stream: BinaryIO, largest: int) -> bytes:
