@@ -14,6 +14,11 @@ from undertow.caffe.proto.chosen import choose_forks
 from undertow.caffe.proto.schema import known_forks
 from undertow.errors import UndertowError
 
+_OF_PYTHON_2 = {
+    "xrange", "unicode", "raw_input", "basestring", "reduce", "iteritems", "itervalues", "iterkeys", "has_key",
+    "cPickle", "cStringIO", "StringIO", "urllib2", "ConfigParser", "Queue",
+}  # fmt: skip
+
 
 def main(arguments: list[str]) -> int:
     """Run the script named first, with the other words as its own; `-m module` and `-c program` as Python has them.
@@ -35,6 +40,19 @@ def main(arguments: list[str]) -> int:
         return 0 if arguments else 2
     install()
     glog.start()
+    try:
+        return run(arguments)
+    except (SyntaxError, NameError, AttributeError, ImportError) as error:
+        # Most scripts for pycaffe are of Python 2's time; SyntaxErrors have no name of what is missing.
+        if isinstance(error, SyntaxError) or error.name in _OF_PYTHON_2:
+            error.add_note(
+                "If this is a script for Python 2: `2to3 -w FILE`, of Python up to 3.12, brings it to Python 3."
+            )
+        raise
+
+
+def run(arguments: list[str]) -> int:
+    """Run what the words name, in this process."""
     if arguments[0] == "-m" and len(arguments) > 1:
         sys.argv = arguments[1:]
         sys.path[0] = os.getcwd()

@@ -128,6 +128,23 @@ def test_a_script_runs_as_it_is(tmp_path: Path) -> None:
     assert done.stdout == "['a'] 1\n"
 
 
+def test_scripts_for_python_2_are_told_how_to_go_on(tmp_path: Path) -> None:
+    write(tmp_path)
+    for text in (
+        "print 'hello'\n",
+        "for i in xrange(3):\n    pass\n",
+        "import cPickle\n",
+        "import caffe\nfor pair in caffe.Net('net.prototxt', caffe.TRAIN).params.iteritems():\n    pass\n",
+    ):
+        (tmp_path / "script.py").write_text(text)
+        done = run("script.py", cwd=tmp_path)
+        assert done.returncode == 1
+        assert "script.py" in done.stderr
+        assert done.stderr.rstrip().endswith("brings it to Python 3.")
+    (tmp_path / "script.py").write_text("undefined\n")
+    assert "Python 2" not in run("script.py", cwd=tmp_path).stderr
+
+
 def test_names_of_the_whole_program() -> None:
     assert (caffe.TRAIN, caffe.TEST) == (0, 1)
     assert caffe.__version__ == "1.0.0"
