@@ -23,7 +23,7 @@ from undertow.caffe.solver_nets import NetMaker
 from undertow.caffe.solver_options import Checker
 from undertow.caffe.weights import fits
 from undertow.errors import UndertowError, UndertowWarning
-from undertow.findings import Report
+from undertow.findings import Level, Report
 
 PathLike = str | os.PathLike[str]
 _SHOWN = 3
@@ -96,7 +96,8 @@ def _check_net(report: Report, source: PathLike, weights: list[PathLike], python
         one = _try(failures, f"{phase} net", partial(Net, source, phase, fill=False, python=python))
         if one is not None and not (built and one.net.layer_names == built[0].net.layer_names):
             built.append(one)
-    _tell_failures(report, failures)
+    # Many nets are meant for one phase; where both fail, which one it is cannot be told.
+    _tell_failures(report, failures, "warning" if built else "error")
     if len(built) == 1 and not failures and len(phases) > 1:
         built[0].what = "net"
     _check_built(report, built)
@@ -152,13 +153,13 @@ def _try(failures: list[str], what: str, make: Callable[[], Net]) -> _Built | No
         return None
 
 
-def _tell_failures(report: Report, failures: list[str]) -> None:
+def _tell_failures(report: Report, failures: list[str], level: Level = "error") -> None:
     """Errors of several nets; the same one, of layers that they share, once."""
     seen: set[str] = set()
     for failure in failures:
         _, _, text = failure.partition(": ")
         if text not in seen:
-            report.add("error", "net", failure)
+            report.add(level, "net", failure)
         seen.add(text)
 
 
@@ -220,10 +221,8 @@ def _check_schedule(report: Report, param: Message, train: _Built, tests: list[_
     for one, iterations in zip(tests, param.test_iter, strict=False):
         there, wanted = one.samples, int(iterations) * one.batch
         if there and wanted and wanted != there:
-            share = f"{100 * wanted / there:.0f} %" if wanted < there else f"{wanted / there:.1f} times"
-            report.add(
-                "note", "schedule", f"{one.what}: a test takes {wanted} samples, {share} of the {there} there are"
-            )
+            share = f"{100 * wanted / there:.0f} % of" if wanted < there else f"{wanted / there:.1f} times"
+            report.add("note", "schedule", f"{one.what}: a test takes {wanted} samples, {share} the {there} there are")
 
 
 def _check_weights(report: Report, file: PathLike, built: list[_Built]) -> None:

@@ -157,6 +157,16 @@ def test_a_source_that_is_not_there_is_told_once(tmp_path: Path) -> None:
     assert "absent: there is no such database" in only(check(net))
 
 
+def test_a_net_for_one_phase_alone(tmp_path: Path) -> None:
+    net = write_net(tmp_path)
+    text = net.read_text()
+    test_data = text[text.index("layer {", text.index("phase: TRAIN")) : text.index('layer { name: "ip1"')]
+    net.write_text(text.replace(test_data, ""))
+    report = check(net)
+    assert not lines(report, "error")
+    assert only(report, "warning").startswith("TEST net: ")
+
+
 def test_weights(tmp_path: Path) -> None:
     net = write_net(tmp_path)
     Net(net, "TRAIN", seed=1).save(tmp_path / "some.caffemodel")
