@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
 from typing import TYPE_CHECKING
 
-from undertow.cli.looking import check_dialects, check_flags, quietly
+from undertow.cli.looking import check_dialects, check_flags, fitted, quietly
 from undertow.cli.messages import say
 from undertow.cli.words import Command, Flag, UsageError, Words
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from undertow.inspect.explain import Explanation, Row
 
 _HEAD = ("layer", "type", "input -> output", "parameters", "forward", "backward", "kept")
+# Columns that a narrow terminal has no room for, by their place; first those that are missed least.
+_SPARED = ((6,), (3,), (4,), (1,))
 
 
 def explain(words: Words) -> int:
@@ -97,21 +100,30 @@ def _total(found: Explanation) -> str:
 
 
 def _show_table(found: Explanation) -> None:
+    """The same lines for a terminal: formulas wrap, and columns are left out where there is no room for them."""
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=f"{found.source}: {found.about}", caption=_total(found), show_lines=True)
-    for name in (*_HEAD[:3], "backward pass", *_HEAD[3:]):
-        table.add_column(name, justify="left" if name in (*_HEAD[:3], "backward pass") else "right", overflow="fold")
-    for row in found.rows:
-        cells = _cells(row)
-        formula = Text("\n".join(row.formula))
+    console = Console()
+    lines, left_out = fitted(_HEAD, [_cells(row) for row in found.rows], console.width, _SPARED, left=3)
+
+    def say_wrapped(text: str, style: str) -> None:
+        for part in textwrap.wrap(text, max(console.width - 4, 40), subsequent_indent="  ", break_long_words=False):
+            console.print(Text(f"    {part}", style), soft_wrap=True)
+
+    console.print(
+        Text(f"{found.source}: {found.about}\nin order of the backward pass; multiply-adds\n"), soft_wrap=True
+    )
+    console.print(Text(lines[0], "bold underline"), soft_wrap=True)
+    for line, row in zip(lines[1:], found.rows, strict=True):
+        console.print(Text(line, "bold"), soft_wrap=True)
+        for text in row.formula:
+            say_wrapped(text, "")
         for text in row.skipped:
-            formula.append(("\n" if formula else "") + f"skipped: {text}", style="yellow")
-        shown = [Text(cell) for cell in cells]
-        table.add_row(*shown[:3], formula, *shown[3:])
-    Console().print(table)
+            say_wrapped(f"skipped: {text}", "yellow")
+    if left_out:
+        console.print(Text(f"\nleft out, for a wider terminal: {', '.join(left_out)}", "dim"))
+    console.print(Text(f"\n{_total(found)}"))
 
 
 EXPLAIN = Command(

@@ -71,6 +71,29 @@ def check_page(path: str | None) -> None:
         raise FormatError(what, file=path, remedy="-html FILE.html, in a folder that is there")
 
 
+Spared = Sequence[tuple[int, ...]]
+
+
+def fitted(
+    head: Sequence[str], rows: Sequence[Sequence[str]], width: int, spared: Spared, left: int = 2
+) -> tuple[list[str], list[str]]:
+    """The lines of a table that fits a terminal, and the names of the columns left out for that.
+
+    spared: places of columns that may be left out, together, in this order. left: so many stand to the left.
+    """
+    from undertow.inspect.text import columns
+
+    shown = list(range(len(head)))
+    lines = columns(head, rows, left)
+    for places in spared:
+        if max(map(len, lines)) <= width:
+            break
+        shown = [place for place in shown if place not in places]
+        aligned = sum(place < left for place in shown)
+        lines = columns([head[i] for i in shown], [[row[i] for i in shown] for row in rows], aligned)
+    return lines, [name for i, name in enumerate(head) if i not in shown]
+
+
 def quietly() -> np.errstate:
     """Numbers that are not finite are shown where they stand, and not as warnings of NumPy besides."""
     return np.errstate(all="ignore")

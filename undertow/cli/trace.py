@@ -11,9 +11,11 @@ from undertow.cli.looking import (
     FUNCTION,
     PHASE,
     PICTURE_VALUES,
+    Spared,
     check_dialects,
     check_flags,
     check_network,
+    fitted,
     kind_of,
     picture_values,
     quietly,
@@ -25,9 +27,9 @@ from undertow.core.modes import PRECISIONS, precision
 if TYPE_CHECKING:
     from undertow.inspect.trace import Trace
 
-# Columns that a narrow terminal has no room for.
-_FOR_WIDE = ("deviation", "min", "max", "|parameters|", "|their gradient|")
-_WIDE = 150
+# Columns that a narrow terminal has no room for, by their place; first those that are missed least.
+_SPARED = ((11,), (10,), (3,), (4, 5), (6,), (7,), (1,))
+_SPARED_OF_TWO = ((1,), (2, 3, 4))
 
 
 def trace(words: Words) -> int:
@@ -65,7 +67,7 @@ def trace(words: Words) -> int:
     terminal = sys.stdout.isatty()
     if not others:
         if terminal:
-            _show(head_lines(runs[0]), HEAD, trace_rows(runs[0]), mark_lines(runs[0]))
+            _show(head_lines(runs[0]), HEAD, trace_rows(runs[0]), mark_lines(runs[0]), _SPARED)
         else:
             print("\n".join(trace_lines(runs[0])))
     tolerance = TOLERANCE if words["tolerance"] is None else words["tolerance"]
@@ -73,7 +75,7 @@ def trace(words: Words) -> int:
         found = compare(runs[0], other, tolerance)
         if terminal:
             below = [*verdict_lines(found), *path_lines(found)]
-            _show(compared_heads(found), compared_columns(found), comparison_rows(found), below)
+            _show(compared_heads(found), compared_columns(found), comparison_rows(found), below, _SPARED_OF_TWO)
         else:
             print("\n".join(comparison_lines(found)))
     return 0
@@ -113,23 +115,29 @@ def _run(words: Words, dialect: str | None) -> Trace:
     return trace_darknet(net, words["weights"], data=words["data"], truth=words["truth"], size=words["size"], **common)
 
 
-def _show(above: Sequence[str], head: Sequence[str], rows: Sequence[Sequence[str]], below: Sequence[str]) -> None:
+def _show(
+    above: Sequence[str],
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    below: Sequence[str],
+    spared: Spared,
+) -> None:
+    """Lines for a terminal. spared: places of columns that are left out where there is no room, in this order."""
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
     console = Console()
-    left_out = [i for i, name in enumerate(head) if name in _FOR_WIDE] if console.width < _WIDE else []
-    table = Table(caption=f"left out, for a terminal of {_WIDE} columns: {', '.join(_FOR_WIDE)}" if left_out else None)
-    shown = [i for i in range(len(head)) if i not in left_out]
-    for place in shown:
-        table.add_column(head[place], justify="left" if place < 2 else "right")
-    for row in rows:
-        marked = "bold" if head[-1] == "mark" and row[-1] else ""
-        table.add_row(*[Text(row[place]) for place in shown], style=marked)
+    lines, left_out = fitted(head, rows, console.width, spared)
     for line in above:
         console.print(Text(line))
-    console.print(table)
+    console.print()
+    console.print(Text(lines[0], "bold underline"), soft_wrap=True)
+    for line, row in zip(lines[1:], rows, strict=True):
+        marked = head[-1] == "mark" and row[-1] != ""
+        console.print(Text(line, "bold" if marked else ""), soft_wrap=True)
+    if left_out:
+        console.print(Text(f"left out, for a wider terminal: {', '.join(left_out)}", "dim"))
+    console.print()
     for line in below:
         console.print(Text(line))
 
