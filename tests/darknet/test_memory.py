@@ -41,7 +41,7 @@ YOLO = (
 )
 SMALL = NET.format(batch=2, size=32) + conv(16) + POOL + conv(32) + conv(16, 1) + conv(32) + SHORTCUT + YOLO
 NETS = {
-    "a chain with pooling": NET.format(batch=8, size=256)
+    "a chain with pooling": NET.format(batch=16, size=256)
     + conv(16) + POOL + conv(32) + POOL + conv(64) + POOL + conv(128) + conv(512) + YOLO,
     "residual blocks": NET.format(batch=4, size=256)
     + conv(32) + conv(64, stride=2) + (conv(32, 1) + conv(64) + SHORTCUT) * 4 + YOLO,
