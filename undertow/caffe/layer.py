@@ -192,9 +192,8 @@ class Layer:
         return self.loss_of(top)
 
     def forget_pass(self) -> None:
-        """The tops came from elsewhere: what a backward pass needs is not there."""
+        """The tops came from elsewhere: let go of what a backward pass would need."""
         self._xs, self._ws, self._ys = [], [], None
-        self.forgotten = True
 
     def loss_of(self, top: Sequence[Blob]) -> float:
         """The sum of loss weight times value over the tops."""
@@ -213,7 +212,7 @@ class Layer:
         ]
         with enable_grad() if wanted else no_grad():
             found = self.computed(self._xs, self._ws)
-        self._ys, self.forgotten = found if wanted else None, False
+        self._ys = found if wanted else None
         return found
 
     def computed(self, bottom: Sequence[Variable], params: Sequence[Variable]) -> list[Result]:

@@ -207,12 +207,22 @@ class Net:
         for i in range(start, end + 1):
             for step in self.before_forward:
                 step(i)
-            loss += self.layers[i].forward(self.bottoms(i), self.tops(i))
+            loss += self.run_layer(i)
             if self.debug_info:
                 for line in forward_lines(self, i):
                     self.log(line)
             for step in self.after_forward:
                 step(i)
+        return loss
+
+    def run_layer(self, index: int) -> float:
+        """Run the layer of this number, and nothing else; returns its weighted loss."""
+        layer = self.layers[index]
+        try:
+            loss = layer.forward(self.bottoms(index), self.tops(index))
+        except MemoryError as error:
+            raise layer.no_room() from error
+        layer.forgotten = False
         return loss
 
     def backward(self, start: str | int | None = None, end: str | int | None = None) -> None:

@@ -19,7 +19,7 @@ import undertow.functions as F
 from undertow.caffe.blob import Blob, Later
 from undertow.caffe.layer import Layer
 from undertow.caffe.layers_norm import BatchNorm
-from undertow.caffe.layers_shape import Sharing, Split
+from undertow.caffe.layers_shape import Split
 from undertow.caffe.plan_layers import LayerCall, as_operations, norm_pairs, reason_against
 from undertow.core.function import Function
 from undertow.core.hooks import Arrays, Walk
@@ -59,6 +59,14 @@ class NetPlans:
         self._given: list[Array] = []
         self._passes = 0
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_plans": OrderedDict(), "_memory": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A copy of a net has plans and memory of its own."""
+        self.__dict__.update(state)
+        self._memory = Arena()
+
     @property
     def can_run(self) -> bool:
         """Whether the next pass may be a replay."""
@@ -69,7 +77,7 @@ class NetPlans:
     def run(self, backward: bool) -> float:
         """A whole forward pass, and a backward pass after it; returns the weighted loss."""
         for i in self._sources:
-            self.net.layers[i].forward([], self.net.tops(i))
+            self.net.run_layer(i)
         self._given = [blob.data.copy() for blob in self._written_over]
         self._draws = self.net.rng.bit_generator.state
         self._carried = [layer.state for layer in self.net.layers]
@@ -106,9 +114,14 @@ class NetPlans:
         return loss
 
     def run_again(self) -> None:
-        """Let the layers do the last pass once more, for a backward pass by them: same draws, statistics stay."""
+        """Let the layers do the last pass once more, for a backward pass by them.
+
+        The same numbers are drawn; statistics, states and what stands in the blobs stay, and so do layers that have
+        run by themselves since.
+        """
         net, rng = self.net, self.net.rng
-        now, kept = rng.bit_generator.state, [blob.data.copy() for blob in net.param_blobs]
+        lasting = {id(blob.memory("data")): blob for blob in (*net.blob_list, *net.param_blobs)}
+        now, kept = rng.bit_generator.state, [(blob, blob.data.copy()) for blob in lasting.values()]
         states = [layer.state for layer in net.layers]
         rng.bit_generator.state = self._draws
         self._carry(self._carried)
@@ -116,12 +129,13 @@ class NetPlans:
             blob.data[...] = values
         try:
             for i, layer in enumerate(net.layers):
-                if i not in self._sources and net.top_ids[i]:
-                    layer.forward(net.bottoms(i), net.tops(i))
+                if layer.forgotten and net.top_ids[i]:
+                    net.run_layer(i)
+                layer.forgotten = False
         finally:
             rng.bit_generator.state = now
             self._carry(states)
-            for blob, values in zip(net.param_blobs, kept, strict=True):
+            for blob, values in kept:
                 blob.data[...] = values
 
     def _carry(self, states: list[Any]) -> None:
@@ -175,8 +189,11 @@ class PassPlan:
         recorder = _Recorder(())
         # Operations run on zeros here; what NumPy would say of 0/0 concerns nobody.
         with recorder, np.errstate(all="ignore"):
-            for i in range(len(net.layers)):
-                self._record(i)
+            for i, layer in enumerate(net.layers):
+                try:
+                    self._record(i)
+                except MemoryError as error:
+                    raise layer.no_room() from error
                 self._call_ends.append(len(recorder.calls))
             roots = self._roots() if backward else []
             if roots:
@@ -187,11 +204,6 @@ class PassPlan:
         self._given_losses = [net.blob_list[j] for j in losses if str(j) not in kept]
         self._shapes = [(blob, blob.shape) for blob in net.blob_list]
         self._fresh = self._overwritten_parameters()
-        self._replayed = [
-            layer
-            for layer, operations in zip(net.layers, self._operations, strict=True)
-            if operations and not isinstance(layer, Sharing)
-        ]
         self._values, self._first = {}, {}
 
     # --- recording --------------------------------------------------------------------------------------
@@ -325,6 +337,15 @@ class PassPlan:
 
     def run(self) -> float:
         """Replay. Raises Stale where a parameter has taken another shape."""
+        try:
+            return self._run()
+        except NoRoom as error:
+            raise self.net.layers[bisect_right(self._call_ends, error.call)].no_room() from error
+        except MemoryError as error:
+            reason = f"there is not enough memory for the net '{self.net.name}'"
+            raise UndertowError(reason, file=self.net.file, remedy="use a smaller batch or image") from error
+
+    def _run(self) -> float:
         self._bring_into_shape()
         # What this pass begins with is written now if it is still to come: a layer in place has made a source's top.
         for x, blob, name in self._leaves:
@@ -338,13 +359,16 @@ class PassPlan:
             function.mean[...], function.variance[...] = norm.statistics()
         homes = {id(x): blob.diff for x, blob in self._fresh if blob.take_over_diff()}
         try:
-            self._replay(homes)
+            self._program.run((), homes=homes)
         except BaseException:
             for home in homes.values():
                 home[...] = 0
             raise
-        for layer in self._replayed:
-            layer.forget_pass()
+        for i, layer in enumerate(self.net.layers):
+            if i not in self._sources:
+                layer.forgotten = True
+                if self._operations[i]:
+                    layer.forget_pass()
         self._take_gradients(homes)
         losses = [float(np.sum(self._program.array(n) * blob.diff, dtype=np.float64)) for blob, n in self._losses]
         losses += [float(np.sum(blob.data * blob.diff, dtype=np.float64)) for blob in self._given_losses]
@@ -354,18 +378,9 @@ class PassPlan:
     def _bring_into_shape(self) -> None:
         """Between two passes with this plan there may have been others, with other shapes."""
         if any(blob.shape != shape for blob, shape in self._shapes):
-            self.net.reshape()
             for blob, shape in self._shapes:
                 blob.reshape(*shape)
-
-    def _replay(self, homes: dict[int, Array]) -> None:
-        try:
-            self._program.run((), homes=homes)
-        except NoRoom as error:
-            raise self.net.layers[bisect_right(self._call_ends, error.call)].no_room() from error
-        except MemoryError as error:
-            reason = f"there is not enough memory for the net '{self.net.name}'"
-            raise UndertowError(reason, file=self.net.file, remedy="use a smaller batch or image") from error
+            self.net.reshape()
 
     def _take_gradients(self, homes: dict[int, Array]) -> None:
         """The parameters' gradients into their blobs, where they are not yet."""
