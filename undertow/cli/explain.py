@@ -111,9 +111,7 @@ def _show_table(found: Explanation) -> None:
         for part in textwrap.wrap(text, max(console.width - 4, 40), subsequent_indent="  ", break_long_words=False):
             console.print(Text(f"    {part}", style), soft_wrap=True)
 
-    console.print(
-        Text(f"{found.source}: {found.about}\nin order of the backward pass; multiply-adds\n"), soft_wrap=True
-    )
+    console.print(Text(f"{found.source}: {found.about}\nin order of the backward pass; multiply-adds\n"))
     console.print(Text(lines[0], "bold underline"), soft_wrap=True)
     for line, row in zip(lines[1:], found.rows, strict=True):
         console.print(Text(line, "bold"), soft_wrap=True)
