@@ -116,7 +116,7 @@ function drawRuns() {
     const done = header.last && last ? Math.min(1, last.i / header.last) : 0;
     return h("section", { class: "card run", "aria-label": `Run ${run.letter}` },
       h("div", { class: "name" }, runs.length > 1 ? h("b", { class: `letter ${run.letter}` }, run.letter) : null, h("b", {}, header.name),
-        h("span", { class: "soft" }, [run.folder, header.net, header.how, `since ${header.started.replace("T", " ")}`].filter(Boolean).join(" · "))),
+        h("span", { class: "soft" }, [run.folder === header.name ? "" : run.folder, header.net, header.how, `since ${header.started.replace("T", " ")}`].filter(Boolean).join(" · "))),
       h("dl", {}, facts.filter(([, value]) => value).map(([name, value]) =>
         h("div", { "data-fact": name || "state" }, name ? h("dt", {}, name) : null, h("dd", {}, value)))),
       h("progress", { max: 1, value: done, "aria-label": "done" }));
