@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import undertow as ut
+from undertow.darknet import planning
 from undertow.darknet.files.cfg import parse_cfg
+from undertow.darknet.learning import nonfinite
 from undertow.darknet.network import Network
 from undertow.errors import NonFiniteError
 from undertow.plans.unit_conv import ConvUnit
@@ -242,6 +244,45 @@ def test_an_infinite_output_is_noticed_although_the_cost_is_finite(planned: bool
     for layer in net.layers:
         for name, array in layer.updates.items():
             np.testing.assert_array_equal(array, before[layer.index][name])
+
+
+LOSSES = {
+    "softmax": (4, "[avgpool]\n[softmax]"),
+    "logistic": (4, "[avgpool]\n[logistic]"),
+    "cost": (4, "[avgpool]\n[cost]\ntype=sse"),
+    "region": (14, "[region]\nanchors=1,1,2,2\nclasses=2\nnum=2\nsoftmax=1"),
+    "iseg": (5, "[iseg]\nclasses=2\nids=3"),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_what_a_loss_is_given_is_at_hand_before_the_way_back(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In replays too: it is what shows that numbers are not finite."""
+    filters, text = LOSSES[loss]
+    head = CFG.format(size=16, subdivisions=1, last="linear")
+    head = head[: head.index("[convolutional]\nsize=1\nstride=1\npad=1\nfilters=14")]
+    cfg = f"{head}[convolutional]\nsize=1\nfilters={filters}\nactivation=linear\n{text}\n"
+    seen: dict[bool, list[np.ndarray]] = {True: [], False: []}
+    for planned in (True, False):
+        net = Network(parse_cfg(cfg), seed=4)
+        net.planned, net.keep_deltas = planned, False
+        module = planning if planned else nonfinite
+
+        def look(net: Network, planned: bool = planned) -> None:
+            given = net.layers[-1].loss_input
+            assert given is not None
+            seen[planned].append(given.reshape(-1).copy())
+
+        monkeypatch.setattr(module, "check_losses", look)
+        truth = np.zeros((net.batch, net.truths), np.float32)
+        truth[:, 0] = -1 if loss == "iseg" else 0
+        for k in range(3):
+            images = np.random.default_rng(k).random((net.batch, 3, 16, 16), np.float32)
+            net.train_datum(images, truth)
+    assert len(seen[False]) == 3
+    # With a plan it is looked at twice: before the way back, and where nothing goes back.
+    for planned_one, plain in zip(seen[True][::2], seen[False], strict=True):
+        np.testing.assert_allclose(planned_one, plain, rtol=1e-3, atol=1e-4)
 
 
 def test_reference_precision_gives_the_bits_of_the_unplanned_way() -> None:
