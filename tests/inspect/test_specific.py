@@ -172,6 +172,20 @@ def test_of_a_large_operand_some_places_are_compared() -> None:
     assert found.largest_error < 1e-5
 
 
+def test_values_on_a_kink_are_not_compared() -> None:
+    x = ut.Variable(np.array([[0.0, -1.0, 2.0, 0.0, 3.0]]), requires_grad=True)
+    found = example(called(lambda: ut.relu(x)))
+    assert found is not None
+    assert found.arrays[0].tolist() == [[0.0, -1.0, 2.0, 0.0, 3.0]]
+    assert found.differences[0] is not None
+    assert np.isnan(found.differences[0]).tolist() == [[True, False, False, True, False]]
+    assert found.largest_error < 1e-6
+    zeros = ut.Variable(np.zeros((1, 5)), requires_grad=True)
+    shown = example(called(lambda: ut.relu(zeros)))
+    assert shown is not None
+    assert "sample" in shown.origin  # nothing but a kink is no example
+
+
 @pytest.mark.parametrize(
     ("formula", "count", "names"),
     [

@@ -20,6 +20,8 @@ from undertow.inspect.record import Array, Call
 from undertow.kernels.geometry import ConvGeometry
 
 STEP = 1e-5
+# Slopes on both sides of a place that differ by more than this, relative to the larger, are those of a kink.
+KINK = 1e-2
 _TRIED = 8
 # Of an operand with more elements than this so many are compared, evenly spaced.
 MOST, SOME = 64, 8
@@ -82,7 +84,8 @@ def example(call: Call, seed: int = 0) -> Example | None:
 def _candidates(call: Call, rng: np.random.Generator) -> list[tuple[tuple[Array, ...], Compute, str]]:
     found = []
     cut = _cut(call)
-    if cut is not None:
+    # Values that are all 0, such as a state at its beginning, show nothing, and lie on the kink of a rectifier.
+    if cut is not None and cut[0][0].any():
         found.append((*cut, "values of this layer, cut to a corner"))
     entry = call.entry
     if entry is not None:
@@ -164,7 +167,8 @@ def _several(result: Any) -> Sequence[Variable]:
 def _central(loss: Callable[..., float], arrays: tuple[Array, ...], index: int, gradient: Array) -> Array:
     """(L(x + h) - L(x - h)) / 2h for the elements of one operand; NaN where they were not taken.
 
-    Of a large operand they are taken at some places, where the gradient is not 0 if there are enough of those.
+    Of a large operand they are taken at some places, where the gradient is not 0 if there are enough of those; never
+    at a kink, where the slopes of both sides differ.
     """
     x = arrays[index]
     found = np.full(x.shape, np.nan)
@@ -173,11 +177,14 @@ def _central(loss: Callable[..., float], arrays: tuple[Array, ...], index: int, 
         telling = np.flatnonzero(gradient)
         every = telling if len(telling) >= SOME else every
         every = every[:: -(-len(every) // SOME)]
+    middle = loss(*arrays)
     for place in (np.unravel_index(i, x.shape) for i in every):
         moved = []
         for step in (STEP, -STEP):
             changed = x.copy()
             changed[place] += step
             moved.append(loss(*arrays[:index], changed, *arrays[index + 1 :]))
-        found[place] = (moved[0] - moved[1]) / (2 * STEP)
+        above, below = (moved[0] - middle) / STEP, (middle - moved[1]) / STEP
+        if abs(above - below) <= KINK * max(1.0, abs(above), abs(below)):
+            found[place] = (moved[0] - moved[1]) / (2 * STEP)
     return found

@@ -71,6 +71,8 @@ def _compared(name: str, gradient: Array, difference: Array) -> list[str]:
     known = ~np.isnan(difference)
     if known.all():
         return array_lines(f"{name} by central differences", difference)
+    if not known.any():
+        return [f"{name}: all values lie on a kink, where the slopes of both sides differ"]
     title = f"{name} at {known.sum()} of its {known.size} places"
     return [*array_lines(title, gradient[known]), *array_lines("there by central differences", difference[known])]
 
