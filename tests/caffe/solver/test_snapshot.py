@@ -259,3 +259,21 @@ def test_carried_states_statistics_and_random_data_resume(tmp_path: Path) -> Non
     other.restore(state)
     other.step(2)
     assert other.net.blobs["loss"].data != straight.net.blobs["loss"].data
+
+
+@pytest.mark.parametrize("damage", ["method", "flags", "cut", "nothing"])
+def test_a_damaged_side_file_is_told(tmp_path: Path, damage: str) -> None:
+    solver = make(tmp_path)
+    solver.step(1)
+    state = solver.snapshot()
+    side = side_file(state)
+    data = bytearray(side.read_bytes())
+    entry = data.index(b"PK\x01\x02")
+    if damage == "method":
+        data[entry + 10] = 99  # a way of packing that nobody has
+    elif damage == "flags":
+        data[entry + 8] |= 1  # encrypted
+    side.write_bytes(bytes(data) if damage in ("method", "flags") else bytes(data[:100]) if damage == "cut" else b"")
+    with pytest.raises(FormatError, match=r"resume\.npz: this is not the file of data positions .*remove it"):
+        solver.restore(state)
+    solver.close()
