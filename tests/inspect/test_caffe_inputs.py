@@ -34,7 +34,7 @@ def test_values_of_pictures() -> None:
     got = PictureValues((10, 20, 30), 0.5, bgr=True).of(picture)
     assert got.reshape(-1) == pytest.approx([(50 - 10) / 2, (100 - 20) / 2, (200 - 30) / 2])
     assert PictureValues().of(picture).reshape(-1) == pytest.approx(picture.reshape(-1))
-    with pytest.raises(ShapeError, match="2 means are given for a picture of 3 channels"):
+    with pytest.raises(ShapeError, match="2 means for a picture of 3 channels"):
         PictureValues((1, 2)).of(picture)
 
 
@@ -81,6 +81,30 @@ def test_objects_that_cannot_be_read(tmp_path: Path, picture: Path, name: str, t
         (tmp_path / name).write_text(text)
     with pytest.raises(FormatError, match=said):
         read_objects(tmp_path / name, picture)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("0 16 8 32 16", "object 0 has class 0: the background, 0. To mend it: classes of this net are 1, 2"),
+        ("7 16 8 32 16", "object 0 has class 7: none of the 3"),
+    ],
+)
+def test_objects_of_classes_that_the_loss_does_not_have(tmp_path: Path, picture: Path, line: str, said: str) -> None:
+    (tmp_path / "net.prototxt").write_text(SSD)
+    (tmp_path / "objects.txt").write_text(line)
+    with pytest.raises(FormatError) as caught:
+        trace_caffe(tmp_path / "net.prototxt", data=picture, truth=tmp_path / "objects.txt")
+    assert f"objects.txt: {said}" in str(caught.value)
+
+
+def test_an_error_of_a_layer_names_its_file(tmp_path: Path) -> None:
+    (tmp_path / "net.prototxt").write_text(LENET)
+    np.savez(tmp_path / "data.npz", data=np.zeros((2, 1, 28, 28)), label=np.full(2, 99))
+    with pytest.raises(ShapeError) as caught:
+        trace_caffe(tmp_path / "net.prototxt", data=tmp_path / "data.npz")
+    assert "net.prototxt:" in str(caught.value)
+    assert "loss" in str(caught.value)
 
 
 def test_objects_need_a_picture_or_rows(tmp_path: Path) -> None:

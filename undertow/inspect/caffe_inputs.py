@@ -25,6 +25,10 @@ PathLike = str | os.PathLike[str]
 # Values of an object as AnnotatedData has them: image, class, instance, left, top, right, bottom, difficult.
 OBJECT = 8
 OBJECTS_EACH = 3
+_LINES = (
+    "write lines `class xmin ymin xmax ymax` in pixels, classes from 1 where 0 is the background; or rows of "
+    f"{OBJECT} values as an .npy"
+)
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,8 @@ class PictureValues:
         """picture: (channels, height, width), 0..1, red first."""
         values = picture[::-1] if self.bgr and len(picture) == 3 else picture
         if len(self.mean) not in (0, 1, len(values)):
-            raise ShapeError(f"{len(self.mean)} means are given for a picture of {len(values)} channels")
+            remedy = "give one mean, or as many as the net's input has channels"
+            raise ShapeError(f"{len(self.mean)} means for a picture of {len(values)} channels", remedy=remedy)
         mean = np.array(self.mean or [0.0], np.float32)[:, None, None]
         return np.asarray((values * np.float32(255) - mean) * np.float32(self.scale), np.float32)
 
@@ -148,10 +153,25 @@ def _truth(net: Net, path: PathLike, data: PathLike | None, names: dict[str, Mul
         raise FormatError("the net has no input for objects: no MultiBoxLoss reads one", file=path, remedy=remedy)
     picture = data if data is not None and Path(data).suffix.lower() in PICTURES else None
     rows = read_objects(path, picture)
+    for loss in names.values():
+        _check_classes(rows, loss, path)
     count = _pictures_of(net)
     if picture is not None:  # it fills every place of the batch, and so do its objects
         rows = np.concatenate([np.concatenate([np.full((len(rows), 1), i), rows[:, 1:]], 1) for i in range(count)])
     return {name: rows.reshape(1, 1, -1, OBJECT) for name in names}
+
+
+def _check_classes(rows: Array, loss: MultiBoxLoss, path: PathLike) -> None:
+    """Raises FormatError for an object of a class that the loss does not have."""
+    count = int(loss.o.num_classes)
+    used = rows[rows[:, 0] != -1]
+    wrong = (used[:, 1] < 0) | (used[:, 1] >= count) | (used[:, 1] == loss.background)
+    if wrong.any() and not loss.o.map_object_to_agnostic:
+        number = int(np.flatnonzero(wrong)[0])
+        kind = f"the background, {loss.background}" if used[number, 1] == loss.background else f"none of the {count}"
+        classes = ", ".join(str(c) for c in range(min(count, 4)) if c != loss.background)
+        remedy = f"classes of this net are {classes}{'...' if count > 4 else ''}"
+        raise FormatError(f"object {number} has class {used[number, 1]:g}: {kind}", file=path, remedy=remedy)
 
 
 def read_objects(path: PathLike, picture: PathLike | None) -> Array:
@@ -175,12 +195,14 @@ def read_objects(path: PathLike, picture: PathLike | None) -> Array:
     height, width = load_image(picture).shape[1:]
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        found = read_boxes(os.fspath(path), "txt", {}, height, width)
+        try:
+            found = read_boxes(os.fspath(path), "txt", {}, height, width)
+        except FormatError as problem:
+            raise FormatError(problem.reason, file=path, line=problem.line, remedy=_LINES) from problem
     if found and all(max(box.corners[0] * width, box.corners[2] * width, box.corners[1] * height,
                          box.corners[3] * height) <= 1 for box in found):  # fmt: skip
-        remedy = "write lines `class xmin ymin xmax ymax` in pixels; classes count from 1, 0 is the background"
         reason = "no corner lies beyond the first pixel: these look like Darknet's labels"
-        raise FormatError(reason, file=path, remedy=remedy)
+        raise FormatError(reason, file=path, remedy=_LINES)
     for warning in told:
         warnings.warn(warning.message, stacklevel=2)
     listed = [[0, box.label, number, *box.corners, box.difficult] for number, box in enumerate(found)]

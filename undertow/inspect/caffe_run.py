@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -171,7 +172,7 @@ def run_caffe(
     notes: list[str] = []
     try:
         net.clear_param_diffs()
-        with recorder:
+        with recorder, _named(net):
             loss = net.forward()
         recorder.leave()
         if not has_loss:
@@ -179,7 +180,8 @@ def run_caffe(
             rng = np.random.default_rng(seed)
             for blob in _ends(net):
                 blob.diff[...] = rng.standard_normal(blob.shape)
-        net.backward()
+        with _named(net):
+            net.backward()
     finally:
         for place, step in steps:
             place.remove(step)
@@ -198,6 +200,19 @@ def run_caffe(
         record.details = {"prototxt": f"{net.file}:{layer.message.line_of()}"} if layer.message.line_of() else {}
         records.append(record)
     return CaffeRun(net, records, loss, about, notes)
+
+
+@contextlib.contextmanager
+def _named(net: Net) -> Iterator[None]:
+    """Errors of layers name the prototxt too."""
+    try:
+        yield
+    except UndertowError as problem:
+        if problem.file is not None or net.file is None:
+            raise
+        raise type(problem)(
+            problem.reason, file=net.file, line=problem.line, layer=problem.layer, remedy=problem.remedy
+        ) from problem
 
 
 def _ends(net: Net) -> list[Blob]:
