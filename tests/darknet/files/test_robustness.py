@@ -19,6 +19,7 @@ from undertow.darknet.files.cfg import make_config, parse_cfg, read_cfg
 from undertow.darknet.files.datafile import read_data
 from undertow.darknet.files.imagelist import read_image_list
 from undertow.darknet.files.labels import read_labels
+from undertow.darknet.files.masks import read_masks
 from undertow.darknet.files.names import read_names
 from undertow.darknet.files.option_fields import option_fields
 from undertow.darknet.files.options import SECTIONS
@@ -227,6 +228,16 @@ def test_damaged_labels(path: Path, data: bytes, strict: bool) -> None:
 
 
 @quick
+@given(st.one_of(damaged(b"0 3,5,7\r\n1 0,2,9,1,1000\n"), st.binary(max_size=80)))
+def test_damaged_masks(path: Path, data: bytes) -> None:
+    path.with_suffix(".txt").write_bytes(data)
+    with quietly():
+        for mask in read_masks(f"{path}.jpg", 2):
+            assert 0 <= mask.label < 2
+            assert mask.pixels((40, 30)).shape == (30, 40)
+
+
+@quick
 @given(st.one_of(damaged(b"cat\ndog\r\n\nteddy bear\n"), st.binary(max_size=80)), st.sampled_from([None, 3]))
 def test_damaged_names(path: Path, data: bytes, classes: int | None) -> None:
     path.write_bytes(data)
@@ -253,3 +264,9 @@ def test_one_mebibyte_of_nonsense(path: Path, read: Callable[[Path], Any], data:
     started = time.perf_counter()
     assert peak_memory(lambda: read(path)) < 64 * MEBIBYTE
     assert time.perf_counter() - started < 10
+
+
+@pytest.mark.parametrize("data", [b"\n" * MEBIBYTE, b"1 " + b"9" * MEBIBYTE, b"1 " + b"1," * (MEBIBYTE // 2) + b"1"])
+def test_one_mebibyte_of_masks(path: Path, data: bytes) -> None:
+    path.with_suffix(".txt").write_bytes(data)
+    assert peak_memory(lambda: read_masks(f"{path}.jpg", 2)) < 96 * MEBIBYTE
