@@ -62,9 +62,9 @@ def read_masks(image: str, classes: int) -> list[Mask]:
         match = _LINE.fullmatch(line)
         if match is None:
             raise FormatError(f"'{show(line)}' is no mask", file=file, line=number, remedy=_REMEDY)
-        runs = [int(word) for word in match[2].split(",")]
-        if max(runs) >= _LARGEST_RUN:
-            raise FormatError(f"a run of {max(runs)} pixels", file=file, line=number, remedy=_REMEDY)
+        runs = np.fromstring(match[2], np.int64, sep=",")
+        if runs.max() >= _LARGEST_RUN:
+            raise FormatError(f"a run of {runs.max()} pixels", file=file, line=number, remedy=_REMEDY)
         label = int(match[1])
         if label >= classes:
             raise FormatError(
@@ -73,7 +73,7 @@ def read_masks(image: str, classes: int) -> list[Mask]:
                 line=number,
                 remedy="correct the class, or classes in the cfg",
             )
-        masks.append(Mask(label, np.array(runs, np.int64), file, number))
+        masks.append(Mask(label, runs, file, number))
     return masks
 
 
