@@ -18,7 +18,7 @@ from undertow.darknet.files.textfiles import lines_of, read_text, show
 from undertow.data.images import image_size
 from undertow.errors import FormatError
 
-_LINE = re.compile(r"\s*([0-9]{1,9})\s+([0-9]{1,18}(?:,[0-9]{1,18})*)\s*")
+_LINE = re.compile(r"\s*([0-9]{1,9})\s+([0-9]{1,18}(?:,[0-9]{1,18})*+)\s*")
 _REMEDY = "write lines such as `3 120,5,35,5`: a class, and lengths of runs outside and inside the object in turn"
 _LARGEST_RUN = 2**31
 
