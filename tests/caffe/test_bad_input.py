@@ -3,88 +3,19 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
-from PIL import Image
 
-from undertow.caffe.data.database import new_database
+from tests.caffe.inputs import NET, SOLVER, database, datum
 from undertow.caffe.proto import Message, new_message, read_caffemodel, read_solverstate
 from undertow.caffe.proto.api import write_binary
 from undertow.cli import main
 
 pytest.importorskip("lmdb")
-
-NET = """name: "t"
-layer { name: "d" type: "HDF5Data" top: "data" top: "label" hdf5_data_param { source: "list.txt" batch_size: 4 } }
-layer { name: "ip" type: "InnerProduct" bottom: "data" top: "y"
-  inner_product_param { num_output: 3 weight_filler { type: "xavier" } } }
-layer { name: "loss" type: "SoftmaxWithLoss" bottom: "y" bottom: "label" top: "loss" }
-"""
-SOLVER = 'net: "net.prototxt"\nbase_lr: 0.1\nlr_policy: "fixed"\nmax_iter: 2\nsnapshot_prefix: "snap"\n'
-DATA = """layer { name: "d" type: "Data" top: "data" top: "label"
-  data_param { source: "db" batch_size: 2 backend: LMDB }
-  transform_param { } }
-layer { name: "s" type: "Silence" bottom: "data" bottom: "label" }
-"""
-IMAGES = """layer { name: "d" type: "ImageData" top: "data" top: "label"
-  image_data_param { source: "images.txt" batch_size: 2 new_height: 8 new_width: 8 } }
-layer { name: "s" type: "Silence" bottom: "data" bottom: "label" }
-"""
-WINDOWS = """layer { name: "d" type: "WindowData" top: "data" top: "label"
-  window_data_param { source: "windows.txt" batch_size: 4 } transform_param { crop_size: 8 } }
-layer { name: "s" type: "Silence" bottom: "data" bottom: "label" }
-"""
-WINDOW_LIST = "# 0\n0.png\n3\n20\n24\n2\n1 0.9 2 2 12 12\n0 0.1 5 5 15 15\n"
-
-
-@pytest.fixture(scope="module")
-def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A training that works, and its snapshot."""
-    folder = tmp_path_factory.mktemp("good")
-    rng = np.random.default_rng(0)
-    with h5py.File(folder / "rows.h5", "w") as file:
-        file["data"] = rng.standard_normal((10, 5)).astype(np.float32)
-        file["label"] = (np.arange(10) % 3).astype(np.float32)
-    for name, text in {
-        "list.txt": "rows.h5\n", "net.prototxt": NET, "solver.prototxt": SOLVER, "data.prototxt": DATA,
-        "images.prototxt": IMAGES, "windows.prototxt": WINDOWS, "images.txt": "0.png 0\n1.png 1\n",
-        "windows.txt": WINDOW_LIST,
-    }.items():  # fmt: skip
-        (folder / name).write_text(text)
-    for number in range(2):
-        Image.fromarray(rng.integers(0, 255, (20, 24, 3), dtype=np.uint8)).save(folder / f"{number}.png")
-    database(folder, datum(), datum())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        for command in ("train --solver=solver.prototxt", *(f"time --model={n}.prototxt --iterations=1" for n in
-                        ("net", "data", "images", "windows"))):  # fmt: skip
-            assert main(["caffe", *command.split()]) == 0
-    return folder
-
-
-@pytest.fixture
-def folder(good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of it, which is the working folder."""
-    shutil.copytree(good, tmp_path / "copy")
-    monkeypatch.chdir(tmp_path / "copy")
-    return tmp_path / "copy"
-
-
-def datum(channels: int = 3, height: int = 6, width: int = 7, size: int | None = None, **more: object) -> Message:
-    values = bytes(channels * height * width if size is None else size)
-    return new_message("Datum", channels=channels, height=height, width=width, data=values, **more)
-
-
-def database(folder: Path, *records: Message | bytes) -> None:
-    shutil.rmtree(folder / "db", ignore_errors=True)
-    with new_database(folder / "db") as put:
-        for number, record in enumerate(records):
-            put(b"%08d" % number, record if isinstance(record, bytes) else record.to_bytes())
 
 
 def swap(name: str, old: str, new: str) -> Callable[[Path], None]:
