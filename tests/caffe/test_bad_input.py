@@ -18,7 +18,7 @@ from undertow.cli import main
 pytest.importorskip("lmdb")
 
 
-def swap(name: str, old: str, new: str) -> Callable[[Path], None]:
+def swap(name: str, old: str, new: str) -> Callable[[Path], object]:
     """In a text file, one thing for another."""
 
     def change(folder: Path) -> None:
@@ -29,15 +29,15 @@ def swap(name: str, old: str, new: str) -> Callable[[Path], None]:
     return change
 
 
-def content(name: str, data: bytes) -> Callable[[Path], None]:
-    return lambda folder: (folder / name).write_bytes(data) and None
+def content(name: str, data: bytes) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_bytes(data)
 
 
-def records(*given: Message | bytes) -> Callable[[Path], None]:
+def records(*given: Message | bytes) -> Callable[[Path], object]:
     return lambda folder: database(folder, *given)
 
 
-def model(edit: Callable[[Message], None]) -> Callable[[Path], None]:
+def model(edit: Callable[[Message], None]) -> Callable[[Path], object]:
     """Change the caffemodel; `edit` gets the InnerProduct."""
 
     def change(folder: Path) -> None:
@@ -48,7 +48,7 @@ def model(edit: Callable[[Message], None]) -> Callable[[Path], None]:
     return change
 
 
-def state(edit: Callable[[Message], None]) -> Callable[[Path], None]:
+def state(edit: Callable[[Message], None]) -> Callable[[Path], object]:
     def change(folder: Path) -> None:
         message = read_solverstate("snap_iter_2.solverstate").copy()
         edit(message)
@@ -57,7 +57,7 @@ def state(edit: Callable[[Message], None]) -> Callable[[Path], None]:
     return change
 
 
-def rows(**datasets: np.ndarray) -> Callable[[Path], None]:
+def rows(**datasets: np.ndarray) -> Callable[[Path], object]:
     def change(folder: Path) -> None:
         with h5py.File("rows.h5", "w") as file:
             for name, values in datasets.items():
@@ -66,7 +66,7 @@ def rows(**datasets: np.ndarray) -> Callable[[Path], None]:
     return change
 
 
-def cut(name: str) -> Callable[[Path], None]:
+def cut(name: str) -> Callable[[Path], object]:
     def change(folder: Path) -> None:
         data = (folder / name).read_bytes()
         (folder / name).write_bytes(data[: len(data) // 2])
@@ -78,11 +78,11 @@ def nothing(folder: Path) -> None:
     """The fault is in the words alone."""
 
 
-def net(old: str, new: str) -> Callable[[Path], None]:
+def net(old: str, new: str) -> Callable[[Path], object]:
     return swap("net.prototxt", old, new)
 
 
-def loaded(data: bytes) -> Callable[[Path], None]:
+def loaded(data: bytes) -> Callable[[Path], object]:
     return content("edited.caffemodel", data)
 
 
@@ -91,7 +91,7 @@ TIME, TRAIN = "time --model=net.prototxt --iterations=1", "train --solver=solver
 TEST = "test --model=net.prototxt --iterations=1 --weights=edited.caffemodel"
 RESUME = TRAIN + " --snapshot=snap_iter_2.solverstate"
 READ, LOOK, CROP = (f"time --model={name}.prototxt --iterations=1" for name in ("data", "images", "windows"))
-CASES: list[tuple[Callable[[Path], None], str, str, str]] = [
+CASES: list[tuple[Callable[[Path], object], str, str, str]] = [
     # nets
     (net("num_output: 3", "num_output: -3"), TIME, r"net\.prototxt:4: num_output .* not -3", "from 0"),
     (net("num_output: 3", "num_output: 2000000000"), TIME, r":3: layer 'ip' .*needs \d+.*GiB", "batch"),
@@ -199,7 +199,7 @@ CASES: list[tuple[Callable[[Path], None], str, str, str]] = [
 def test_one_line_tells_where_why_and_what_to_do(
     folder: Path,
     capsys: pytest.CaptureFixture[str],
-    change: Callable[[Path], None],
+    change: Callable[[Path], object],
     words: str,
     reason: str,
     remedy: str,
