@@ -81,7 +81,9 @@ class _Matcher:
             return PassUnit(program, calls)
         if (kind is Conv and self._is_convolution(call)) or (kind is Linear and self._is_linear(call)):
             chain = self._chain(number, call)
-            return (ConvUnit if self._is_trained(chain) else FoldedUnit)(program, chain)
+            if self._is_trained(chain):
+                return ConvUnit(program, chain)
+            return Ordinary(program, calls) if self._is_read_once(call, chain) else FoldedUnit(program, chain)
         maker = _MAKERS.get(kind)
         if maker is not None and all(self._is_image(x) for x in call.inputs):
             found = maker(program, number, call)
@@ -111,6 +113,12 @@ class _Matcher:
         values = self.program.values
         rows = all(self._is_image(number) and len(values[number].shape) == 2 for number in call.inputs[:2])
         return rows and all(values[b].dtype == np.float32 for b in call.inputs[2:])
+
+    def _is_read_once(self, call: Call, chain: Chain) -> bool:
+        """Whether a linear map is a product of its weights with one row: just to tell that they are the same as when
+        they were packed takes longer than that."""
+        rows = self.program.values[call.inputs[0]].shape[0]
+        return type(call.function) is Linear and chain.norm is None and rows == 1
 
     def _is_trained(self, chain: Chain) -> bool:
         """Whether anything of a chain is needed again: by a walk back, or as statistics of the batch."""
