@@ -295,11 +295,17 @@ def test_an_ssds_default_boxes_and_their_pulls(page: Any, tmp_path: Path) -> Non
 
 
 def test_boxes_found_are_shown_where_there_is_no_loss(page: Any, tmp_path: Path) -> None:
-    opened(page, recorded(tmp_path, "ssd.prototxt", SSD_TEST), tmp_path)
+    recording = recorded(tmp_path, "ssd.prototxt", SSD_TEST)
+    opened(page, recording, tmp_path)
     assert "no loss" in page.inner_text("#sentence")
     page.click("#tab-boxes")
     assert page.query_selector(".boxes-picture .box-found") is not None
     assert "these are the boxes it found" in page.inner_text("#content")
+    heads = recording.runs[0].heads
+    assert heads is not None
+    rows = cells(page, "found-list")
+    assert len(rows) == len(heads.found)
+    assert rows[0][1:3] == [f"{round(100 * heads.found[0, 5])}%", number_text(heads.found[0, 0])]
     assert "false" not in page.inner_text("#content")
 
 

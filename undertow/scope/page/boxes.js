@@ -2,7 +2,7 @@
 
 import { h, s, show } from "scope/dom";
 import { coloured, levelsOf } from "scope/maps";
-import { numberText } from "scope/numbers";
+import { numberText, shareText } from "scope/numbers";
 import { card } from "scope/panel";
 
 // Units of the picture: about as many as pixels on the screen, so that letters keep their size.
@@ -56,6 +56,7 @@ export function boxesTab(place, network, store) {
         draw();
       }),
       list.length > 0 && terms(network, list[state.chosen]),
+      heads.heads.length === 0 && foundList(network, heads),
     );
   };
   place.append(
@@ -279,6 +280,28 @@ function answers(network, one) {
   const where = network.kind === "caffe" ? layer : `layer ${layer}`;
   const cell = one.head.grid[0] > 0 ? `, cell ${one.row}, ${one.column}` : "";
   return `${where}, ${network.runs[0].heads.word} ${one.number}${cell}`;
+}
+
+/** The surest boxes, for nets that have no loss to tell of. */
+function foundList(network, heads) {
+  const head = ["class", "sure", "x", "y", "w", "h"];
+  const row = ([x, y, w, ht, name, sure]) =>
+    h(
+      "tr",
+      {},
+      h("th", { scope: "row" }, network.className(name)),
+      ...[shareText(sure), ...[x, y, w, ht].map(numberText)].map((text) => h("td", { class: "number" }, text)),
+    );
+  return card(
+    heads.found.length > 0 ? "The surest of them, in parts of the picture" : "Nothing was found",
+    heads.found.length > 0 &&
+      h(
+        "table",
+        { id: "found-list" },
+        h("thead", {}, h("tr", {}, ...head.map((text, i) => h("th", { scope: "col", class: i ? "number" : null }, text)))),
+        h("tbody", {}, ...heads.found.map(row)),
+      ),
+  );
 }
 
 function terms(network, one) {
