@@ -13,6 +13,7 @@ then hold what was subtracted.
 from __future__ import annotations
 
 import math
+import operator
 import os
 import warnings
 from collections.abc import Callable, Mapping
@@ -103,7 +104,11 @@ class Solver:
     # --- training ---------------------------------------------------------------------------------------
 
     def step(self, iterations: int) -> None:
-        """So many iterations, with the tests, snapshots and lines that fall due; fewer after a request to stop."""
+        """So many iterations, with the tests, snapshots and lines that fall due; fewer after a request to stop.
+
+        Raises TypeError unless their number is a whole one.
+        """
+        iterations = operator.index(iterations)
         p, first = self.param, self.iter
         if self.net.plans.reason and not self._told:
             self._told = True
@@ -171,6 +176,14 @@ class Solver:
             log(f"Restoring previous solver status from {os.fspath(resume)}", "solver.cpp:296")
             self.restore(resume)
         first = self.iter
+        if first >= p.max_iter:
+            warnings.warn(
+                UndertowWarning(
+                    f"iteration {first} has been reached, max_iter is {p.max_iter}: nothing is left to train. To go "
+                    "on, write a larger max_iter"
+                ),
+                stacklevel=2,
+            )
         self.step(p.max_iter - self.iter)
         if p.snapshot_after_train and not _due(self.iter, p.snapshot):
             self.snapshot()

@@ -216,3 +216,13 @@ def test_an_old_solver_file(reference_data: Path) -> None:
     for solver.iter in range(6):
         rates.append(solver.lr)
     np.testing.assert_allclose(rates, [0.01, 0.01, 0.001, 0.001, 0.0001, 0.0001])
+
+
+def test_nothing_left_to_train_is_told(tmp_path: Path) -> None:
+    solver = make(tmp_path, "max_iter: 2 snapshot_after_train: false")
+    solver.solve()
+    with pytest.warns(UndertowWarning, match="iteration 2 has been reached, max_iter is 2"):
+        solver.solve()
+    assert solver.iter == 2
+    with pytest.raises(TypeError):
+        solver.step(1.5)  # type: ignore[arg-type]
