@@ -335,3 +335,70 @@ def test_the_caffe_dialect_computes_with_what_is_left_in_the_blob(pair, first, l
 
 
 POOL = "pooling_param { pool: AVE kernel_size: 3 stride: 2 }"
+
+
+def detector() -> str:
+    """A small SSD: two maps with boxes of their own, joined, and MultiBoxLoss."""
+    order = "permute_param { order: 0 order: 2 order: 3 order: 1 }"
+    dims = "shape { dim: 2 dim: 3 dim: 16 dim: 16 } shape { dim: 1 dim: 1 dim: 3 dim: 8 }"
+    lines = [
+        f'layer {{ name: "in" type: "Input" top: "data" top: "boxes" input_param {{ {dims} }} }}',
+        conv("c1", "data", 8, more="pad: 1 stride: 2"),
+        simple("ReLU", "c1", "c1"),
+        simple(
+            "Normalize", "c1", "m0", 'norm_param { across_spatial: false scale_filler { type: "constant" value: 5 } }'
+        ),
+        conv("m1", "c1", 8, more="pad: 1 stride: 2"),
+    ]
+    for i in (0, 1):
+        for kind, outputs in (("loc", 16), ("conf", 12)):
+            lines += [
+                conv(f"{kind}{i}", f"m{i}", outputs, more="pad: 1"),
+                simple("Permute", f"{kind}{i}", f"{kind}{i}p", order),
+                simple("Flatten", f"{kind}{i}p", f"{kind}{i}f"),
+            ]
+        lines.append(
+            f'layer {{ name: "prior{i}" type: "PriorBox" bottom: "m{i}" bottom: "data" top: "prior{i}" prior_box_param '
+            f"{{ min_size: {4 + 4 * i} max_size: {8 + 4 * i} aspect_ratio: 2 flip: true }} }}"
+        )
+    for kind, axis in (("loc", 1), ("conf", 1), ("prior", 2)):
+        end = "" if kind == "prior" else "f"
+        lines.append(
+            f'layer {{ name: "{kind}" type: "Concat" bottom: "{kind}0{end}" bottom: "{kind}1{end}" top: "{kind}" '
+            f"concat_param {{ axis: {axis} }} }}"
+        )
+    lines.append(
+        'layer { name: "loss" type: "MultiBoxLoss" bottom: "loc" bottom: "conf" bottom: "prior" bottom: "boxes" '
+        'top: "loss" propagate_down: true propagate_down: true propagate_down: false propagate_down: false '
+        "multibox_loss_param { num_classes: 3 neg_overlap: 0.5 } }"
+    )
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("dialect", ["exact", "caffe"])
+def test_a_detector(tmp_path, dialect):
+    (tmp_path / "ssd.prototxt").write_text(detector())
+    nets = [Net(tmp_path / "ssd.prototxt", "TRAIN", dialect=dialect, seed=1) for _ in range(2)]
+    for net in nets:
+        net.blobs["data"].data[...] = np.random.default_rng(2).standard_normal(net.blobs["data"].shape)
+        net.blobs["boxes"].data[0, 0, :, 0] = 0, 1, 1
+        net.blobs["boxes"].data[0, 0, :, 1] = 1, 2, 1
+        net.blobs["boxes"].data[0, 0, :, 3:7] = (0.1, 0.1, 0.5, 0.4), (0.3, 0.4, 0.8, 0.9), (0.0, 0.5, 0.4, 1.0)
+    assert nets[0].plans.reason is None
+    for _ in range(3):
+        hold_equal(*nets)
+        assert np.abs(nets[0].blobs["c1"].diff).max() > 0
+        for net in nets:
+            for blob in net.learnable_params:
+                blob.data[...] -= 0.01 * blob.diff
+
+
+def test_shapes_that_depend_on_values_are_not_planned(pair):
+    layers = [
+        conv("c1", "data"),
+        'layer { name: "f" type: "Filter" bottom: "c1" bottom: "label" top: "f" }',
+        simple("Reduction", "f", "e", "loss_weight: 1 reduction_param { operation: SUMSQ }"),
+    ]
+    planned, plain = pair(layers, loss="")
+    assert "'f' (Filter)" in planned.plans.reason
+    hold_equal(planned, plain)
