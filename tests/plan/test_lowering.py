@@ -78,6 +78,15 @@ def mobilenet_like(b: Blocks, x: ut.Variable) -> ut.Variable:
     return b.norm("g", b.conv("g", x, 20, groups=4))
 
 
+def groups_with_norm(b: Blocks, x: ut.Variable) -> ut.Variable:
+    """Groups whose sums for batch norm come from each of the convolution's kernels."""
+    x = b.leaky("a", b.conv("first", x, 16), 32, 1, groups=2)
+    x = b.leaky("b", x, 24, 3, groups=4)
+    x = b.leaky("c", x, 64, 1, groups=8)
+    x = b.leaky("d", x, 32, 3, groups=2, stride=2)
+    return b.norm("e", b.conv("e", x, 64, 1, groups=32))
+
+
 def without_norm(b: Blocks, x: ut.Variable) -> ut.Variable:
     x = relu(max_pool2d(b.conv("a", x, 20, 5, bias=True), 3, 2))
     return leaky(b.conv("b", leaky(b.conv("c", x, 17, bias=True)), 5, bias=True))
@@ -117,6 +126,7 @@ NETS = {
         darknet_like,
         resnet_like,
         mobilenet_like,
+        groups_with_norm,
         without_norm,
         lenet_like,
         rows_of_every_kind,

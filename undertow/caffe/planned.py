@@ -7,6 +7,7 @@ work: steps before and after layers, debug_info, hooks of the engine, precision 
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -104,11 +105,14 @@ class NetPlans:
             blob.diff[...] = diff
         self.run_again()
         net.backward()
+        # That of a bias before a BatchNorm is a sum that cancels.
+        norms = [float(np.linalg.norm(blob.diff)) for blob in net.learnable_params]
+        size = max(filter(math.isfinite, norms), default=0.0)
         for layer, blobs in net.params.items():
             for index, blob in enumerate(blobs):
                 for own, planned in zip(net.learnable_params, found, strict=True):
                     if own is blob:
-                        check.hold(f"the gradient of parameter {index} of layer '{layer}'", blob.diff, planned)
+                        check.hold(f"the gradient of parameter {index} of layer '{layer}'", blob.diff, planned, size)
         for blob, diff in zip(net.learnable_params, found, strict=True):
             blob.diff[...] = diff
         return loss

@@ -92,8 +92,11 @@ def every() -> int:
     return int(text)
 
 
-def hold(what: str, real: np.ndarray | None, planned: np.ndarray | None) -> None:
-    """Raise GraphError where what a real run gave and what a replay gave differ by more than rounding explains."""
+def hold(what: str, real: np.ndarray | None, planned: np.ndarray | None, size: float = 0.0) -> None:
+    """Raise GraphError where what a real run gave and what a replay gave differ by more than rounding explains.
+
+    size: the norm of the numbers that it was summed from: where they have cancelled, the rest is mostly rounding.
+    """
     if real is None or planned is None:
         if real is not planned:
             raise GraphError(f"checked plan: {what} is there only {'planned' if real is None else 'unplanned'}")
@@ -104,7 +107,7 @@ def hold(what: str, real: np.ndarray | None, planned: np.ndarray | None) -> None
         return
     scale = float(np.linalg.norm(real.astype(np.float64)))
     distance = float(np.linalg.norm(planned.astype(np.float64) - real))
-    if not distance <= TOLERANCE * scale + 1e-12 and not (np.isnan(scale) and np.isnan(distance)):
+    if np.isfinite(scale) and not distance <= TOLERANCE * (scale + 1e-2 * size) + 1e-12:
         raise GraphError(
             f"checked plan: {what} differs from the unplanned step: distance {distance:.3g}, norm {scale:.3g}"
         )

@@ -9,7 +9,7 @@ import numpy as np
 
 from undertow.kernels.cpu.raw import depthwise, plan_update
 from undertow.kernels.cpu.raw.convolution import convolution
-from undertow.kernels.cpu.raw.parts import PLAIN, Epilogue
+from undertow.kernels.cpu.raw.parts import PLAIN, SLOTS, Epilogue
 from undertow.kernels.cpu.raw.tensor import Tensor, align, scratch
 from undertow.kernels.geometry import ConvGeometry
 
@@ -41,7 +41,17 @@ class ConvKernel:
             for g in range(self.groups):
                 layer.pack(w + g * self._step, packed, memory)
                 xs, ys = self._inputs(x, g), self._outputs(y, g)
-                layer.forward(xs, packed, ys, memory, then.channels(g * layer.outputs))
+                layer.forward(xs, packed, ys, memory, self._epilogue(then, g))
+
+    def totals(self, sums: np.ndarray) -> np.ndarray:
+        """The sums of y and of y^2, (2, channels), from the float64 [SLOTS][2][C] that `forward` was given."""
+        parts = sums.reshape(self.groups, SLOTS, 2, self.layer.outputs).sum(axis=1)
+        return parts.transpose(1, 0, 2).reshape(2, -1)
+
+    def _epilogue(self, then: Epilogue, g: int) -> Epilogue:
+        """That of a group; its sums lie one after the other, [SLOTS][2][channels of the group]."""
+        first = g * self.layer.outputs
+        return then.channels(first)._replace(sums=then.sums and then.sums + 16 * SLOTS * first)
 
     @property
     def packed_bytes(self) -> int:

@@ -163,7 +163,7 @@ class ConvUnit(Unit):
         sums = np.zeros((SLOTS, 2, self.ty.c))
         then = Epilogue(bias=at_bias, sums=_at(sums) if self.kernel.sums else 0)
         self.kernel.forward(self.tx, _at(weights), self.ty, then)
-        if not self.kernel.sums or not self.norm.take_statistics(*sums.sum(axis=0)):
+        if not self.kernel.sums or not self.norm.take_statistics(*self.kernel.totals(sums)):
             self._statistics_by_themselves(self.norm)
         self._normalise(self.norm)
 
