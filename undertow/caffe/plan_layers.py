@@ -86,24 +86,30 @@ def reason_against(net: Net) -> str | None:
             return f"layer '{layer.name}' is Python code that may change shapes at every pass"
         if layer.dialect.share_memory and isinstance(layer, Sharing) and (layer.overwritten or _in_place_below(net, i)):
             return f"a layer works in place on a blob whose memory layer '{layer.name}' ({layer.type}) shares"
-        if _hands_on_by_accident(net, i):
-            return f"layer '{layer.name}' ({layer.type}) hands no gradient down, but has one diff with its bottom"
+    reader = _reads_anothers_diff(net)
+    if reader is not None:
+        return f"layer '{reader.name}' ({reader.type}) gets a gradient that propagate_down forbids, in a shared diff"
     return None
 
 
-def _hands_on_by_accident(net: Net, index: int) -> bool:
-    """Whether propagate_down forbids what happens all the same: the layer before reads the diff of this one's top."""
-    layer, tops = net.layers[index], net.top_ids[index]
-    shares = isinstance(layer, Sharing) and len(tops) == 1
-    return layer.need_backward and any(
-        not need and (j in tops or shares) and _maker(net, j, index).need_backward
-        for j, need in zip(net.bottom_ids[index], layer.bottom_need_backward, strict=True)
-    )
+def _reads_anothers_diff(net: Net) -> Layer | None:
+    """A layer that finds in the diff of its top what a layer further on has left there, not the one that reads it.
 
-
-def _maker(net: Net, blob: int, reader: int) -> Layer:
-    """The layer whose top a layer reads."""
-    return next(net.layers[i] for i in range(reader - 1, -1, -1) if blob in net.top_ids[i])
+    A layer in place, Flatten and Reshape have one diff with their bottom, even where they hand nothing down.
+    """
+    writers: dict[int, int] = {}
+    takers: dict[int, int | None] = {}
+    for i in reversed(range(len(net.layers))):
+        layer = net.layers[i]
+        if layer.need_backward:
+            for j in net.top_ids[i]:
+                if writers.get(id(net.blob_list[j].memory("diff"))) != takers.get(j):
+                    return layer
+        for j, need in zip(net.bottom_ids[i], layer._needs(len(net.bottom_ids[i])), strict=True):
+            takers[j] = i if layer.need_backward and need else None
+            if takers[j] is not None:
+                writers[id(net.blob_list[j].memory("diff"))] = i
+    return None
 
 
 def _in_place_below(net: Net, index: int) -> bool:
