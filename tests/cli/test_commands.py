@@ -107,3 +107,41 @@ def test_the_command_starts_quickly_and_without_optional_packages() -> None:
     )
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert finished.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-nogpu", "detector", "test"),
+        ("-i", "0", "detector", "test"),
+        ("-i=0", "-nogpu", "detector", "test"),
+        ("detector", "-thresh", ".3", "test"),
+        ("detector", "-i", "0", "-gpus", "0,1", "test"),
+        ("-nogpu", "detector", "-thresh", ".3", "test", "-hier", ".4"),
+    ],
+)
+def test_flags_may_stand_before_the_function(undertow: Callable[..., Answer], words: tuple[str, ...]) -> None:
+    answer = undertow("darknet", *words)
+    assert answer.status == 2
+    assert "darknet detector test: DATA is missing" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("-thersh", ".3", "detector", "test"), "darknet has no flag '-thersh'. To mend it: did you mean -thresh?"),
+        (("detector", "-nogpu"), "detector: which function?"),
+        (("-nogpu", "detecter"), "there is no function 'detecter'"),
+        (("-thresh", "much", "detector", "test"), "-thresh takes a number, not 'much'"),
+        (("-nogpu", "partial"), "darknet partial: CFG is missing"),
+    ],
+)
+def test_bad_flags_before_the_function(undertow: Callable[..., Answer], words: tuple[str, ...], message: str) -> None:
+    answer = undertow("darknet", *words)
+    assert answer.status == 2
+    assert message in answer.err
+
+
+def test_flags_before_help(undertow: Callable[..., Answer]) -> None:
+    assert undertow("darknet", "-nogpu", "help").out == undertow("darknet", "help").out
+    assert undertow("darknet", "detector", "-nogpu", "-h").out == undertow("darknet", "detector", "help").out

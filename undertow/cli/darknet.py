@@ -90,16 +90,19 @@ def run_darknet(arguments: Sequence[str]) -> int:
     """`undertow darknet ...`; the exit status. Raises UsageError for words that cannot be understood."""
     from undertow.cli.commands import call, command_help
 
+    alone, grouped = singles(), groups()
+    every = [command for group in grouped.values() for command in group] + list(alone.values())
+    before, arguments = _flags_before("darknet", every, arguments)
     if not arguments or arguments[0] in _HELP:
         print(darknet_help())
         return 0 if arguments else 2
     function, rest = arguments[0], arguments[1:]
-    alone, grouped = singles(), groups()
     if function in alone:
-        return call(alone[function], rest)
+        return call(alone[function], [*before, *rest])
     if function not in grouped:
         raise _unknown(function, "", (*grouped, *alone, "help"))
     commands = {command.name.split()[-1]: command for command in grouped[function]}
+    between, rest = _flags_before(f"darknet {function}", grouped[function], rest)
     if rest and rest[0] in _HELP:
         print("\n\n".join(map(command_help, grouped[function])))
         return 0
@@ -107,7 +110,17 @@ def run_darknet(arguments: Sequence[str]) -> int:
         raise UsageError(f"{function}: which function?", remedy=f"one of {', '.join(commands)}")
     if rest[0] not in commands:
         raise _unknown(rest[0], function, commands)
-    return call(commands[rest[0]], rest[1:])
+    return call(commands[rest[0]], [*before, *between, *rest[1:]])
+
+
+def _flags_before(
+    name: str, commands: Sequence[Command], arguments: Sequence[str]
+) -> tuple[Sequence[str], Sequence[str]]:
+    """Flags that stand before the word of a function, and the rest: the C program takes them out before it looks."""
+    flags = {flag.name: flag for command in commands for flag in command.flags}
+    asked = next((place for place, word in enumerate(arguments) if word in _HELP), len(arguments))
+    count = Command(name, (), tuple(flags.values()), "", lambda _: 0).leading(arguments[:asked])
+    return arguments[:count], arguments[count:]
 
 
 def darknet_help() -> str:

@@ -172,6 +172,14 @@ class Command:
         taken = tuple(flag for flag in given if flag.kind != "switch" or flags[flag.name])
         return Words(self._named(names, plain[: len(plain) - len(more)]), flags, taken, more)
 
+    def leading(self, arguments: Sequence[str]) -> int:
+        """How many words before the first plain one: flags and their values. Raises UsageError for an unknown flag."""
+        count = 0
+        while count < len(arguments) and _is_flag(arguments[count]):
+            flag, value = self._flag(arguments[count])
+            count += 1 if value is not None or flag.kind == "switch" else 2
+        return min(count, len(arguments))
+
     def _flag(self, word: str) -> tuple[Flag, str | None]:
         name, equals, value = word.lstrip("-").partition("=")
         known = {flag.name: flag for flag in self.flags}
