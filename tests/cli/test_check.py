@@ -135,3 +135,20 @@ def test_the_time_can_be_measured(undertow: Any, scene: Scene) -> None:
     assert "(measured)" in answer.out
     numbers = json.loads(undertow("check", scene.cfg, scene.data, "-json").out)["numbers"]
     assert numbers["peak_memory_bytes"] > numbers["memory_bytes"] > 0
+
+
+@pytest.mark.parametrize(
+    ("policy", "reason"),
+    [
+        ("policy=step\nstep=0", "policy=step with step=0"),
+        ("policy=step\nstep=-2", "policy=step with step=-2"),
+        ("policy=poly\nmax_batches=0", "policy=poly with max_batches=0"),
+        ("policy=sgdr\nsgdr_cycle=0", "policy=sgdr with a cycle of 0"),
+    ],
+)
+def test_a_policy_that_cannot_be_counted(undertow: Any, scene: Scene, policy: str, reason: str) -> None:
+    scene.cfg.write_text(f"[net]\nwidth=32\nheight=32\nchannels=3\n{policy}\n[convolutional]\n[softmax]\n")
+    line = f"{scene.cfg}:6: {reason}"
+    assert line in undertow("check", scene.cfg, "-quick").out
+    assert line in undertow("explain", scene.cfg).error
+    assert line in undertow("darknet", "speed", scene.cfg, "1").error

@@ -10,7 +10,7 @@ import pytest
 
 from undertow.core import Variable, check_gradients, no_grad, test_mode
 from undertow.darknet.dialect import DARKNET_CPU, DARKNET_GPU, DIALECTS, EXACT, Dialect, dialect_named
-from undertow.darknet.files.cfg import make_config, read_cfg
+from undertow.darknet.files.cfg import make_config, parse_cfg, read_cfg
 from undertow.darknet.files.options import SECTIONS
 from undertow.darknet.layers.layer import updates_name
 from undertow.darknet.layers.sections import LAYERS
@@ -329,3 +329,22 @@ def test_a_stop_leaves_earlier_layers_alone(rng: np.random.Generator) -> None:
     assert network.layers[1].parameters["weights"].grad is None
     assert np.abs(network.layers[1].delta).max() > 0
     assert np.abs(network.layers[2].weight_updates).max() > 0
+
+
+def _rates(original: bool = False, dialect: str = "exact", **values: Any) -> list[float]:
+    """The rates of the first updates of a network with these options."""
+    net = {"width": 2, "height": 2, "channels": 1, "learning_rate": 1.0, **values}
+    text = "\n".join(["[net]", *(f"{key}={value}" for key, value in net.items()), "[softmax]"])
+    policy = Network(parse_cfg(text, original=original), dialect_named(dialect)).policy
+    return [policy(iteration) for iteration in range(5)]
+
+
+def test_the_original_reads_no_more_scales_than_steps() -> None:
+    rates = _rates(original=True, policy="steps", steps="1,3", scales="0.5,0.5,9")
+    assert rates == [1, 0.5, 0.5, 0.25, 0.25]
+
+
+def test_the_fork_counts_to_the_step_of_a_sigmoid_in_signed_numbers() -> None:
+    rising = [1 / (1 + np.exp(-2.0 * (i - 2))) for i in range(5)]
+    np.testing.assert_allclose(_rates(dialect="alexeyab", policy="sigmoid", gamma=-2, step=2), rising)
+    np.testing.assert_allclose(_rates(policy="sigmoid", gamma=-2, step=2), [1, 1, *rising[2:]])

@@ -66,7 +66,7 @@ class Network:
         self.truth: Array | None = None
         self.names: Sequence[str] = ()
         self._input_variable: Variable | None = None
-        self.policy = learning_rate_policy(self.options)
+        self.policy = learning_rate_policy(self.options, fork=dialect.fork)
         self.optimizer = self._make_optimizer()
         self.planned = True
         self._plans = NetworkPlans(self)
@@ -419,10 +419,11 @@ class Network:
         return f"<Network of {self.n} layers from {self.config.file}, dialect {self.dialect.name}>"
 
 
-def learning_rate_policy(options: NetOptions, draw: Callable[[int], float] | None = None) -> Policy:
+def learning_rate_policy(options: NetOptions, draw: Callable[[int], float] | None = None, fork: bool = False) -> Policy:
     """The policy of a [net] section: from the number of updates to the rate.
 
-    draw: for policy=random, from that number to a uniform random one in 0..1.
+    draw: for policy=random, from that number to a uniform random one in 0..1. fork: as AlexeyAB's fork counts, in
+    signed numbers (policy=sigmoid before its step).
     """
     return from_darknet(
         options.policy,
@@ -432,11 +433,12 @@ def learning_rate_policy(options: NetOptions, draw: Callable[[int], float] | Non
         step=options.step,
         scale=options.scale,
         steps=options.steps,
-        scales=options.scales,
+        scales=options.scales[: len(options.steps)],  # the original reads no more of them
         gamma=options.gamma,
         max_batches=options.max_batches,
         learning_rate_min=options.learning_rate_min,
         sgdr_cycle=options.sgdr_cycle,
         sgdr_mult=options.sgdr_mult,
         draw=draw,
+        unsigned=not fork,
     )

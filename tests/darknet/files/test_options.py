@@ -98,6 +98,11 @@ def test_pass_batch() -> None:
         ({"policy": "steps", "steps": (1, 2), "scales": (0.1,)}, "steps has 2 values, scales has 1"),
         ({"policy": "step-by-step"}, "unknown policy"),
         ({"policy": "sgdr"}, "policy=sgdr with a cycle of 0"),
+        ({"policy": "sgdr", "sgdr_cycle": 5, "sgdr_mult": 0}, "grows 0 times"),
+        ({"policy": "step", "step": 0}, "policy=step with step=0"),
+        ({"policy": "step", "step": -3}, "policy=step with step=-3"),
+        ({"policy": "poly"}, "policy=poly with max_batches=0"),
+        ({"policy": "poly", "max_batches": -1}, "policy=poly with max_batches=-1"),
     ],
 )
 def test_net_options_that_cannot_be(values: dict[str, Any], reason: str) -> None:

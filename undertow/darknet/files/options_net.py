@@ -104,6 +104,12 @@ class NetOptions(Options):
         if self.policy == "sgdr" and min(self.sgdr_cycle, self.sgdr_mult) < 1:
             reason = f"policy=sgdr with a cycle of {self.sgdr_cycle} that grows {self.sgdr_mult} times"
             yield Problem(("sgdr_cycle", "sgdr_mult"), reason, "give sgdr_cycle or max_batches, and sgdr_mult, from 1")
+        if self.policy == "step" and self.step < 1:
+            remedy = "give the number of iterations after which scale= is applied, such as step=10000"
+            yield Problem(("step",), f"policy=step with step={self.step}: the rate has no step to count", remedy)
+        if self.policy == "poly" and self.max_batches < 1:
+            reason = f"policy=poly with max_batches={self.max_batches}: the rate has no end to fall to"
+            yield Problem(("max_batches", "policy"), reason, "give max_batches, from 1")
 
     def _step_problems(self) -> Iterator[Problem]:
         if not self.steps or not self.scales:
