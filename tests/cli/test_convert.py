@@ -13,9 +13,9 @@ from tests.darknet.training.scenes import Scene
 from undertow import darknet
 
 
-def written(scene: Scene, name: str, seed: int = 0, cutoff: int | None = None) -> Path:
+def written(scene: Scene, name: str, seed: int = 0, cutoff: int | None = None, seen: int = 1234) -> Path:
     net = darknet.load(scene.cfg, seed=seed)
-    net.seen = 1234
+    net.seen = seen
     net.save_weights(name, cutoff=cutoff)
     return Path(name)
 
@@ -42,8 +42,19 @@ def test_safetensors_hold_names_and_values(undertow: Any, scene: Scene) -> None:
 def test_a_cut_is_the_beginning_of_the_file(undertow: Any, scene: Scene) -> None:
     whole, part = written(scene, "a.weights").read_bytes(), written(scene, "p.weights", cutoff=2).read_bytes()
     assert undertow("convert", scene.cfg, "a.weights", "c.weights", "-layers", 2).status == 0
-    assert Path("c.weights").read_bytes() == part == whole[: len(part)]
+    cut = Path("c.weights").read_bytes()
+    assert cut[20:] == part[20:] == whole[20 : len(part)]
+    assert struct.unpack("<3iQ", cut[:20]) == (0, 2, 0, 0)
+    assert undertow("darknet", "partial", scene.cfg, "a.weights", "d.weights", 2).status == 0
+    assert Path("d.weights").read_bytes() == cut
     assert "from 1 to 4" in undertow("convert", scene.cfg, "a.weights", "c.weights", "-layers", 9).error
+
+
+def test_a_net_that_is_trained_to_its_end_gives_a_backbone(undertow: Any, scene: Scene) -> None:
+    written(scene, "a.weights", seen=10**6)
+    assert "left to train" in undertow("darknet", "detector", "train", scene.data, scene.cfg, "a.weights").error
+    undertow("convert", scene.cfg, "a.weights", "c.weights", "-layers", 2, "-header", "old")
+    assert undertow("darknet", "detector", "train", scene.data, scene.cfg, "c.weights").status == 0
 
 
 def test_headers(undertow: Any, scene: Scene) -> None:

@@ -37,13 +37,16 @@ class Held:
     layers: int
 
     def cut(self, layers: int) -> Held:
-        """Only the first `layers` layers. Raises FormatError when there are fewer."""
+        """Only the first `layers` layers, with 0 images seen: a training that begins with them is at its beginning.
+
+        Raises FormatError when there are fewer.
+        """
         if not 0 < layers <= self.layers:
             raise FormatError(
                 f"cannot keep {layers} layers of {self.layers}", remedy=f"give a number from 1 to {self.layers}"
             )
         kept = {key: array for key, array in self.arrays.items() if key[0] < layers}
-        return replace(self, arrays=kept, layers=layers)
+        return replace(self, arrays=kept, layers=layers, header=replace(self.header, seen=0))
 
     def with_header(self, form: HeaderForm) -> Held:
         """new: 0.2.0 with a counter of 64 bits; old: 0.1.0 with one of 32 bits, for programs before 2017."""
