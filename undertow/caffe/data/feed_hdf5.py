@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from undertow.caffe.data.feed import Array, Feed, PathLike, Shape, State, empty_batch
-from undertow.caffe.proto.hdf5_heaps import check_heaps
+from undertow.caffe.proto.hdf5_circles import check_circles
 from undertow.errors import FormatError, MissingPackage, UndertowError
 
 # A batch of rows up to this size is read whatever the file stores for it (data that was never written is all zeros);
@@ -45,7 +45,7 @@ class _File:
         if not os.path.isfile(path):
             raise FormatError("there is no such file", file=path, remedy="check the paths in the list")
         with reading(path):
-            check_heaps(path)
+            check_circles(path)
             self.file = h5py.File(path, "r")
             self.datasets = [self._dataset(name) for name in names]
             self.rows = int(self.datasets[0].shape[0])

@@ -17,7 +17,7 @@ import numpy as np
 
 from undertow.caffe.proto.blobs import blob_array, blob_from_array
 from undertow.caffe.proto.files import PathLike
-from undertow.caffe.proto.hdf5_heaps import check_heaps
+from undertow.caffe.proto.hdf5_circles import check_circles
 from undertow.caffe.proto.message import Message
 from undertow.caffe.proto.schema import ForkLike, get_schema
 from undertow.errors import FormatError, MissingPackage, UndertowError
@@ -43,7 +43,7 @@ def _opened(path: PathLike) -> Iterator[Any]:
     """An HDF5 file; whatever h5py raises for a damaged one becomes a FormatError."""
     h5py = _h5py()
     try:
-        check_heaps(path)
+        check_circles(path)
         with h5py.File(path, "r") as file:
             yield file
     except UndertowError:
