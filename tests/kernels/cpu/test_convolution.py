@@ -76,6 +76,10 @@ GRID = {
     "groups, wide": (1, 64, 64, 9, 9, (3, 3), ConvGeometry(pad=(1, 1, 1, 1), groups=2)),
     "depthwise": (2, 33, 33, 9, 9, (3, 3), ConvGeometry(pad=(1, 1, 1, 1), groups=33)),
     "depthwise, stride 2, dilation": (2, 20, 20, 11, 9, (3, 3), ConvGeometry((2, 2), (2, 1, 2, 0), (2, 1), 20)),
+    "strides beyond the image": (2, 20, 17, 9, 8, (3, 3), ConvGeometry((99999999, 2**31 - 1), (1, 1, 1, 1))),
+    "strides beyond the image, few channels": (2, 3, 8, 9, 8, (3, 2), ConvGeometry((7, 99999999), (1, 0, 0, 1))),
+    "1x1, strides beyond the image": (1, 32, 16, 6, 5, (1, 1), ConvGeometry((99999999, 99999999))),
+    "depthwise, strides beyond the image": (2, 8, 8, 9, 9, (3, 3), ConvGeometry((99999999, 3), (1, 1, 1, 1), groups=8)),
     "depthwise, twice the channels": (2, 16, 32, 9, 9, (3, 3), ConvGeometry((2, 2), (1, 1, 1, 1), groups=16)),
 }
 

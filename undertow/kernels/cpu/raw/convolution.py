@@ -179,24 +179,24 @@ class _Tables:
         if flip:
             self.place = self.place[::-1].copy()
             return
+        # Pixels of gx fall into sy * sx classes; taps reach at most one class each, in the others gx is 0.
+        reached: dict[Pair, list[Pair]] = {}
+        for a, b in taps:
+            reached.setdefault(((a * win.dy - win.top) % win.sy, (b * win.dx - win.left) % win.sx), []).append((a, b))
+        if len(reached) < win.sy * win.sx:
+            self.backward.append(Walk(h, w, 1, 1, 0, 0, 1, 1, 0, 0, address))
         first = 0
-        for cy in range(win.sy):
-            for cx in range(win.sx):
-                hits = [
-                    (a, b)
-                    for a, b in taps
-                    if (cy + win.top - a * win.dy) % win.sy == 0 and (cx + win.left - b * win.dx) % win.sx == 0
-                ]
-                for k, (a, b) in enumerate(hits):
-                    self.place[a * win.kw + b] = first + k
-                offsets = np.array(
-                    [((cy + win.top - a * win.dy) // win.sy, (cx + win.left - b * win.dx) // win.sx) for a, b in hits],
-                    np.int64,
-                ).reshape(-1, 2)
-                self._keep.append(offsets)
-                ny, nx = len(range(cy, h, win.sy)), len(range(cx, w, win.sx))
-                self.backward.append(Walk(ny, nx, 1, 1, cy, cx, win.sy, win.sx, len(hits), first, offsets.ctypes.data))
-                first += len(hits)
+        for (cy, cx), hits in sorted(reached.items()):
+            for k, (a, b) in enumerate(hits):
+                self.place[a * win.kw + b] = first + k
+            offsets = np.array(
+                [((cy + win.top - a * win.dy) // win.sy, (cx + win.left - b * win.dx) // win.sx) for a, b in hits],
+                np.int64,
+            )
+            self._keep.append(offsets)
+            ny, nx = len(range(cy, h, win.sy)), len(range(cx, w, win.sx))
+            self.backward.append(Walk(ny, nx, 1, 1, cy, cx, win.sy, win.sx, len(hits), first, offsets.ctypes.data))
+            first += len(hits)
 
 
 @lru_cache(maxsize=1024)
