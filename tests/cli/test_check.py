@@ -152,3 +152,18 @@ def test_a_policy_that_cannot_be_counted(undertow: Any, scene: Scene, policy: st
     assert line in undertow("check", scene.cfg, "-quick").out
     assert line in undertow("explain", scene.cfg).error
     assert line in undertow("darknet", "speed", scene.cfg, "1").error
+
+
+def test_a_loss_that_is_not_here_is_refused_at_once(undertow: Any, scene: Scene) -> None:
+    """Whatever the dialect, with the same line, before anything is printed about the network."""
+    text = scene.cfg.read_text()
+    scene.cfg.write_text(text.replace("[yolo]", "[Gaussian_yolo]").replace("filters=14", "filters=22"))
+    line = 1 + text[: text.index("[yolo]")].count("\n")
+    wanted = f"{scene.cfg}:{line}: training [Gaussian_yolo] is not supported yet"
+    assert wanted in undertow("check", scene.cfg, "-quick").out
+    for flags in ((), ("-dialect", "exact")):
+        answer = undertow("darknet", "detector", "train", scene.data, scene.cfg, *flags)
+        assert wanted in answer.error
+        assert "exact" not in answer.error
+        assert "BFLOPs" not in answer.err + answer.out
+        assert undertow("explain", scene.cfg, *flags).status == 0

@@ -170,8 +170,15 @@ def test_what_does_not_fit_is_refused(sections: list[Section], reason: str) -> N
         (of("yolo", iou_loss="ciou"), EXACT, "training with iou_loss=ciou is not supported yet"),
         (of("yolo", obj_normalizer=0.4), EXACT, "training with obj_normalizer=0.4"),
         (of("yolo"), ALEXEYAB, r"training \[yolo\] in the dialect alexeyab"),
-        (of("yolo", scale_x_y=1.1), EXACT, "training a yolo layer with scale_x_y"),
-        (of("Gaussian_yolo"), EXACT, "training a Gaussian_yolo layer is not supported yet"),
+        (of("yolo", scale_x_y=1.1), EXACT, r"<cfg>:\d+: training with scale_x_y=1.1 .* remove the key$"),
+        (of("yolo", new_coords=1), EXACT, "training with new_coords=1"),
+        (of("Gaussian_yolo"), EXACT, r"<cfg>:15: training \[Gaussian_yolo\] .* train one with \[yolo\] instead$"),
+        (of("Gaussian_yolo"), ALEXEYAB, r"<cfg>:15: training \[Gaussian_yolo\] .* train one with \[yolo\] instead$"),
+        (
+            of("yolo", iou_loss="ciou", iou_normalizer=0.07, scale_x_y=1.1, new_coords=0),
+            ALEXEYAB,
+            "remove the keys iou_loss, iou_normalizer, scale_x_y and train in the dialect exact",
+        ),
     ],
 )
 def test_losses_that_are_not_here_are_refused(head: Section, dialect: Any, reason: str) -> None:

@@ -22,7 +22,6 @@ from undertow.darknet.layers.functions_fork import fork_pooling, gaussian_output
 from undertow.darknet.layers.layer import BuildContext, Layer, Pass, as_image, as_shape
 from undertow.darknet.layers.layers_loss import Yolo
 from undertow.darknet.layers.layers_plain import activate
-from undertow.errors import FormatError
 from undertow.functions.pooling import AvgPool2d
 from undertow.functions.shape import broadcast_to
 from undertow.functions.tap import tap
@@ -107,18 +106,11 @@ class Empty(Layer):
 
 
 class GaussianYolo(Yolo):
-    """Boxes with an uncertainty for each value (gaussian_yolo_layer.c). Its loss is not here yet."""
+    """Boxes with an uncertainty for each value (gaussian_yolo_layer.c). Its loss is not here yet: `check_trainable`."""
 
     type = "Gaussian_yolo"
 
     def forward(self, x: Variable, run: Pass) -> Variable:
-        if run.training and run.truth is not None:
-            raise FormatError(
-                "training a Gaussian_yolo layer is not supported yet",
-                line=self.shape.line,
-                layer=self.index,
-                remedy="use it for detection only",
-            )
         return gaussian_output(as_image(x, self), self.n, self.classes, self.given.scale_x_y)
 
     def head(self) -> GaussianHead:

@@ -231,13 +231,6 @@ class Yolo(HeadLayer):
 
     def _rule(self, net_size: tuple[int, int]) -> YoloRule:
         given = self.given
-        if given.scale_x_y != 1 or given.new_coords:
-            raise FormatError(
-                "training a yolo layer with scale_x_y or new_coords is not supported yet",
-                line=self.shape.line,
-                layer=self.index,
-                remedy="use it for detection only, or set scale_x_y=1 and new_coords=0",
-            )
         return YoloRule(
             anchors=self.anchors,
             mask=self.mask,
