@@ -17,6 +17,7 @@ import numpy as np
 from undertow.caffe.glog import log, number
 from undertow.caffe.net import Net
 from undertow.caffe.proto.api import read_solver
+from undertow.caffe.proto.kinds import check_kind
 from undertow.caffe.proto.schema import DEFAULT_FORK
 from undertow.caffe.scores import MeanScores
 from undertow.caffe.solver import NO_REQUEST, STOP, Solver
@@ -94,6 +95,10 @@ def train(
     settings = dict(options or {})
     fork = settings.pop("fork", DEFAULT_FORK)
     param = read_solver(solver, fork=fork)
+    # Better known before the nets are built, which may take long.
+    if snapshot is not None:
+        check_kind(snapshot, "SolverState")
+    _check_weights(weights)
     state = param.mutable("train_state")
     state.level = level
     state.stage.extend(stages)
@@ -130,6 +135,7 @@ def score_net(
 ) -> dict[str, list[float]]:
     """Run a net in phase TEST and report its outputs, batch by batch and their means; the means by blob name."""
     log("Use CPU.", "caffe.cpp:275")
+    _check_weights(weights)
     net = Net(model, "TEST", level=level, stages=stages, **dict(options or {}))
     for name in weights.split(","):
         net.copy_from(name.strip())
@@ -146,6 +152,11 @@ def score_net(
         log(score_text(name, weight, mean), "caffe.cpp:321")
         means.setdefault(name, []).append(mean)
     return means
+
+
+def _check_weights(names: str) -> None:
+    for name in names.split(",") if names else ():
+        check_kind(name.strip(), "NetParameter")
 
 
 def time_net(

@@ -85,9 +85,9 @@ class Checker:
         self._intervals()
         self._nets()
         self._scores()
-        self._hardly_meant()
         if self.param.snapshot:
             self.snapshots_can_be_written()
+        self._hardly_meant()
 
     def wrong(self, reason: str, fields: str, remedy: str) -> FormatError:
         """The error at the line of the first of some fields that is given, else where the message begins."""
@@ -196,6 +196,8 @@ class Checker:
     def _hardly_meant(self) -> None:
         """Warn of what Caffe computes without a word although it seldom is what was wanted."""
         p = self.param
+        if not p.has_field("base_lr"):
+            self._warn("base_lr is not given, so the rate is 0 and nothing is learned; write base_lr: 0.01", "")
         if p.base_lr < 0:
             self._warn("base_lr is negative: the loss is climbed, not descended", "base_lr")
         if p.weight_decay < 0:

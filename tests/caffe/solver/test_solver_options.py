@@ -127,7 +127,7 @@ def test_every_rule_has_its_ranges() -> None:
 )  # fmt: skip
 def test_what_caffe_computes_is_taken(tmp_path: Path, text: str) -> None:
     path = tmp_path / "solver.prototxt"
-    path.write_text(FIXED + text)
+    path.write_text(FIXED + (text if "base_lr" in text else f"base_lr: 0.1 {text}"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Checker(read_solver(path), path).all()
@@ -143,15 +143,22 @@ def test_what_caffe_computes_is_taken(tmp_path: Path, text: str) -> None:
 )
 def test_what_is_hardly_meant_is_told(tmp_path: Path, text: str, what: str) -> None:
     path = tmp_path / "solver.prototxt"
-    path.write_text(FIXED + text)
+    path.write_text(FIXED + (text if "base_lr" in text else f"base_lr: 0.1 {text}"))
     with pytest.warns(UndertowWarning, match=f"solver.prototxt:2: {what}"):
         Checker(read_solver(path), path).all()
 
 
 def test_a_rate_that_falls_to_nothing_is_told(tmp_path: Path) -> None:
     path = tmp_path / "solver.prototxt"
-    path.write_text('net: "n"\nlr_policy: "step" stepsize: 3')
+    path.write_text('net: "n"\nlr_policy: "step" stepsize: 3 base_lr: 0.1')
     with pytest.warns(UndertowWarning, match="lr_policy step with gamma 0: the rate falls to 0"):
+        Checker(read_solver(path), path).all()
+
+
+def test_no_rate_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "solver.prototxt"
+    path.write_text(FIXED)
+    with pytest.warns(UndertowWarning, match="solver.prototxt:1: base_lr is not given, so the rate is 0"):
         Checker(read_solver(path), path).all()
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from undertow.caffe.proto import hdf5
 from undertow.caffe.proto.files import HDF5_SIGNATURE, PathLike, guess_other_format, map_file, read_text
+from undertow.caffe.proto.kinds import refuse_other_kind
 from undertow.caffe.proto.message import Message, walk
 from undertow.caffe.proto.report import complain
 from undertow.caffe.proto.schema import DEFAULT_FORK, ForkLike, forks_with, get_schema
@@ -89,6 +90,7 @@ def read_binary(
     data = map_file(path)
     if not len(data):
         complain(f"the file is empty; it is read as an empty {message}", strict=strict, file=path)
+    refuse_other_kind(data, message, path)
     try:
         result = parse_bytes(data, get_schema(fork)[message], file=path)
     except FormatError as error:

@@ -18,6 +18,7 @@ import numpy as np
 from undertow.caffe.proto.blobs import blob_array, blob_from_array
 from undertow.caffe.proto.files import PathLike
 from undertow.caffe.proto.hdf5_circles import check_circles
+from undertow.caffe.proto.kinds import other_kind
 from undertow.caffe.proto.message import Message
 from undertow.caffe.proto.schema import ForkLike, get_schema
 from undertow.errors import FormatError, MissingPackage, UndertowError
@@ -60,6 +61,8 @@ def read_model(path: PathLike, fork: ForkLike) -> Message:
     """A NetParameter whose layers have names and blobs; types and connections are not stored in this form."""
     layers: dict[str, list[_Pair]] = {}
     with _opened(path) as file:
+        if "data" not in file and "history" in file:
+            raise other_kind("NetParameter", "SolverState", path)
         diffs = dict(_layers(_group(file, "diff", path), path)) if "diff" in file else {}
         for name, group in _layers(_group(file, "data", path), path):
             count = _count(group, diffs.get(name), path)
@@ -175,6 +178,8 @@ def _array(dataset: Any, path: PathLike) -> np.ndarray:
 def read_state(path: PathLike, fork: ForkLike) -> Message:
     """A SolverState."""
     with _opened(path) as file:
+        if "iter" not in file and "data" in file:
+            raise other_kind("SolverState", "NetParameter", path)
         values: dict[str, object] = {name: _integer(file, name, path) for name in ("iter", "current_step")}
         if "learned_net" in file:
             learned = file["learned_net"][()]
