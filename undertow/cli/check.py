@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from undertow.cli.words import Command, Flag, UsageError, Words
@@ -18,7 +17,9 @@ _COLOURS = {"error": "red", "warning": "yellow", "note": "green"}
 
 def check(words: Words) -> int:
     """check FILE [DATA] [WEIGHTS]; 0 when nothing stands in the way of a training, 1 when something does."""
-    report = _of_caffe(words) if Path(words["FILE"]).suffix in (".prototxt", ".pt") else _of_darknet(words)
+    from undertow.inspect.sources import is_prototxt
+
+    report = _of_caffe(words) if is_prototxt(words["FILE"]) else _of_darknet(words)
     if words["json"]:
         print(json.dumps({"findings": [asdict(finding) for finding in report.findings], "numbers": report.numbers}))
     else:

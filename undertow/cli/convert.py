@@ -18,7 +18,13 @@ def convert(words: Words) -> int:
     """convert CFG IN [OUT]; several files in IN, with commas between, are averaged."""
     from undertow.darknet.convert import read_held, write_held
     from undertow.darknet.files.cfg import read_cfg
+    from undertow.inspect.sources import is_prototxt
 
+    if is_prototxt(words["CFG"]):
+        raise UsageError(
+            f"convert is for a Darknet cfg and its weights, and {words['CFG']} is a Caffe prototxt",
+            remedy="undertow caffe -h lists the commands for Caffe's files",
+        )
     if not words["OUT"] and not words["list"]:
         raise UsageError("convert: OUT is missing", remedy="give a file to write, or -list")
     config = read_cfg(words["CFG"], words["strict"])

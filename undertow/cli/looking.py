@@ -10,6 +10,7 @@ import numpy as np
 
 from undertow.cli.words import Flag, UsageError, Words
 from undertow.errors import FormatError
+from undertow.inspect.sources import is_prototxt
 
 if TYPE_CHECKING:
     from undertow.inspect.caffe_inputs import PictureValues
@@ -45,12 +46,12 @@ _USED_BY = {
 
 
 def kind_of(net: str) -> str:
-    """Which kind of network the first word of a command names."""
-    if net.endswith(".prototxt"):
-        return PROTOTXT
+    """Which kind of network the first word of a command names; of a file, what stands in it decides."""
     if net.endswith(".npz"):
         return TRACE
-    return FUNCTION if ":" in net and not os.path.isfile(net) else CFG
+    if ":" in net and not os.path.isfile(net):
+        return FUNCTION
+    return PROTOTXT if is_prototxt(net) else CFG
 
 
 def check_dialects(net: str, names: Sequence[str]) -> None:
@@ -58,7 +59,7 @@ def check_dialects(net: str, names: Sequence[str]) -> None:
     from undertow.caffe.dialect import DIALECTS as OF_CAFFE
     from undertow.darknet.dialect import DIALECTS
 
-    known = OF_CAFFE if net.endswith(".prototxt") else DIALECTS
+    known = OF_CAFFE if kind_of(net) == PROTOTXT else DIALECTS
     for name in names:
         if name not in known:
             raise UsageError(f"there is no dialect '{name}' here", remedy=f"one of {', '.join(known)}")

@@ -11,6 +11,7 @@ from undertow.cli.looking import (
     FUNCTION,
     PHASE,
     PICTURE_VALUES,
+    PROTOTXT,
     Spared,
     check_dialects,
     check_flags,
@@ -108,7 +109,7 @@ def _run(words: Words, dialect: str | None) -> Trace:
     net = words["NET"]
     common = {"batch": words["batch"], "dialect": dialect, "phase": words["phase"], "rate": words["rate"],
               "seed": words["seed"]}  # fmt: skip
-    if net.endswith(".prototxt"):
+    if kind_of(net) == PROTOTXT:
         shapes = shapes_of(words["shape"])
         given = {"data": words["data"], "truth": words["truth"], "values": picture_values(words)}
         return trace_caffe(net, words["weights"], shape=shapes[0] if shapes else None, **given, **common)

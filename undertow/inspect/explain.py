@@ -20,6 +20,7 @@ from undertow.errors import FormatError, UndertowError
 from undertow.inspect.batches import darknet_batch
 from undertow.inspect.formulas import backward_operations, formula_lines, forward_operations, is_free
 from undertow.inspect.record import Keeping, LayerRecord, Recorder, Shape, functions_behind
+from undertow.inspect.sources import is_prototxt
 from undertow.inspect.users_function import call_function, load_function
 
 PathLike = str | os.PathLike[str]
@@ -77,17 +78,18 @@ def explain(
 ) -> Explanation:
     """Run one random batch forward, recorded, and say what the way back does.
 
-    source: a .cfg, a .prototxt, or module:function. shapes: for a function those of its arguments; for a prototxt that
+    source: a cfg, a prototxt, or module:function. shapes: for a function those of its arguments; for a prototxt that
     of a sample, instead of its data layers. batch: samples, as few as the net takes unless given. size: width and
     height of a cfg's input.
     Raises FormatError or ShapeError for what cannot be read or run.
     """
     text = os.fspath(source)
-    if text.endswith(".prototxt"):
+    function = ":" in text and not Path(text).is_file()
+    if not function and is_prototxt(text):
         return _explain_prototxt(text, shapes, batch, dialect, seed)
     if text.endswith(".cfg") or Path(text).is_file():
         return _explain_cfg(text, batch, size, dialect, seed)
-    if ":" in text:
+    if function:
         return explain_function(load_function(text), shapes, seed=seed, source=text)
     remedy = "name a .cfg, a .prototxt or module:function"
     raise FormatError("not a file, and no module:function", file=text, remedy=remedy)

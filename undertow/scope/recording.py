@@ -12,6 +12,7 @@ import numpy as np
 from undertow.inspect.caffe_inputs import PictureValues
 from undertow.inspect.explain import Explanation, Row, rows_of
 from undertow.inspect.record import Array, LayerRecord
+from undertow.inspect.sources import is_prototxt
 from undertow.inspect.story import story
 from undertow.inspect.trace import Trace
 from undertow.scope.heads import Heads
@@ -104,11 +105,9 @@ def record(request: Request) -> Recording:
     from undertow.scope.recording_darknet import record_darknet
     from undertow.scope.recording_function import record_function
 
-    if request.net.endswith(".prototxt"):
-        return record_caffe(request)
     if ":" in request.net and not os.path.isfile(request.net):
         return record_function(request)
-    return record_darknet(request)
+    return record_caffe(request) if is_prototxt(request.net) else record_darknet(request)
 
 
 def rows_and_stories(
