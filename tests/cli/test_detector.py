@@ -7,6 +7,7 @@ import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from PIL import Image
@@ -14,6 +15,7 @@ from PIL import Image
 from tests.cli.conftest import Answer, start
 from tests.darknet.training.scenes import Scene
 from undertow.darknet import load, train
+from undertow.errors import UndertowError
 
 Command = Callable[..., Answer]
 
@@ -46,7 +48,8 @@ def test_train_prints_darknets_lines(undertow: Command, scene: Scene) -> None:
     for number, line in enumerate(iterations, start=1):
         pattern = rf"{number}: [\d.]+, [\d.]+ avg, 0\.0\d+ rate, [\d.]+ seconds, {4 * number} images"
         assert re.fullmatch(pattern, line)
-    assert sum(line.startswith("Loaded: ") for line in lines) == 6
+    kinds = [line.split()[0].rstrip("0123456789:") or "number" for line in lines[2:]]
+    assert kinds == ["Loaded", "Region", "Region", "number"] * 6
     assert "dialect exact" in answer.err
     assert (scene.folder / "backup" / "tiny_final.weights").exists()
 
@@ -237,3 +240,20 @@ def test_empty_weights_are_random_ones_and_told(scene: Scene, undertow: Command,
 def test_gpus_that_are_no_numbers(scene: Scene, undertow: Command) -> None:
     answer = undertow("darknet", "detector", "train", scene.data, scene.cfg, "-gpus", "0,a")
     assert "-gpus takes whole numbers with commas between them, not '0,a'" in answer.error
+
+
+def test_lines_of_an_iteration_that_nothing_completes_are_not_lost(
+    scene: Scene, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from undertow.cli.progress import PlainLines, training_watcher
+
+    class Line:
+        def line(self, index: int) -> str:
+            return f"Region {index}"
+
+    with pytest.raises(UndertowError), training_watcher(plain=True) as watcher:
+        assert isinstance(watcher, PlainLines)
+        watcher.passed([(3, cast(Any, Line()))])
+        assert capfd.readouterr().out == ""
+        raise UndertowError("no more pictures")
+    assert capfd.readouterr().out == "Region 3\n"

@@ -22,7 +22,11 @@ from undertow.darknet.learning.trainer import Iteration, Trainer, TrainingWatche
 def training_watcher(plain: bool = False, lines: type[PlainLines] | None = None) -> Iterator[TrainingWatcher]:
     """A live line where stdout is a terminal, else Darknet's lines; `lines`: those of another kind of training."""
     if plain or not sys.stdout.isatty():
-        yield (lines or PlainLines)()
+        printed = (lines or PlainLines)()
+        try:
+            yield printed
+        finally:
+            printed.close()
         return
     line = LiveLine()
     try:
@@ -32,7 +36,14 @@ def training_watcher(plain: bool = False, lines: type[PlainLines] | None = None)
 
 
 class PlainLines(TrainingWatcher):
-    """On stdout the lines the C program prints, so that programs which read its logs go on working; notes on stderr."""
+    """On stdout the lines the C program prints, so that programs which read its logs go on working; notes on stderr.
+
+    As there, an iteration's lines begin with `Loaded:`. Pictures are waited for pass by pass here, so that the lines of
+    its heads are kept until all of them are there.
+    """
+
+    def __init__(self) -> None:
+        self._heads: list[str] = []
 
     def started(self, trainer: Trainer) -> None:
         net = trainer.net
@@ -47,11 +58,11 @@ class PlainLines(TrainingWatcher):
         print(f"Resizing\n{size[0]}")
 
     def passed(self, heads: list[tuple[int, HeadStatistics]]) -> None:
-        for index, statistics in heads:
-            print(statistics.line(index))
+        self._heads += [statistics.line(index) for index, statistics in heads]
 
     def loaded(self, seconds: float) -> None:
         print(f"Loaded: {seconds:f} seconds")
+        self.close()
 
     def iterated(self, iteration: Iteration) -> None:
         print(
@@ -59,6 +70,12 @@ class PlainLines(TrainingWatcher):
             f"{iteration.seconds:f} seconds, {iteration.images} images",
             flush=True,
         )
+
+    def close(self) -> None:
+        """Print what is kept: of an iteration that is complete, or that nothing will complete."""
+        for line in self._heads:
+            print(line)
+        self._heads.clear()
 
     def validated(self, number: int, evaluation: Evaluation, best: bool) -> None:
         print("\n".join(evaluation.lines()), flush=True)
@@ -74,6 +91,7 @@ class ClassifierLines(PlainLines):
     """The lines of the C program's classifier training."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._pictures = 1
 
     def started(self, trainer: Trainer) -> None:
@@ -117,6 +135,7 @@ class RnnLines(PlainLines):
     """The lines of the C program's training of recurrent nets, on stderr as there."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._characters = 1
 
     def started(self, trainer: Trainer) -> None:
