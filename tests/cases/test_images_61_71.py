@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import numpy as np
@@ -91,7 +92,6 @@ BROKEN = {
     "claims_60000x60000.png": "more pixels",
     "empty.jpg": "no picture",
     "garbage.png": "no picture",
-    "no_eoi.jpg": "cut short",
     "text.jpg": "no picture",
     "truncated.jpg": "cut short",
     "truncated.png": "cut short",
@@ -117,7 +117,8 @@ def test_odd_pictures(odd: Path) -> None:
             with pytest.raises(FormatError, match=BROKEN[name]):
                 load_image(odd / name)
             continue
-        picture = load_pixels(odd / name)
+        with pytest.warns(UndertowWarning, match="end marker") if name == "no_eoi.jpg" else contextlib.nullcontext():
+            picture = load_pixels(odd / name)
         assert picture.shape[2] == 3
         assert load_pixels(odd / name, channels=1).shape == (*picture.shape[:2], 1)
         if name in LOSSLESS:

@@ -243,17 +243,20 @@ def test_gpus_that_are_no_numbers(scene: Scene, undertow: Command) -> None:
 
 
 def test_lines_of_an_iteration_that_nothing_completes_are_not_lost(
-    scene: Scene, capfd: pytest.CaptureFixture[str]
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    from undertow.cli.progress import PlainLines, training_watcher
+    from undertow.cli.progress import training_watcher
 
     class Line:
         def line(self, index: int) -> str:
             return f"Region {index}"
 
-    with pytest.raises(UndertowError), training_watcher(plain=True) as watcher:
-        assert isinstance(watcher, PlainLines)
-        watcher.passed([(3, cast(Any, Line()))])
-        assert capfd.readouterr().out == ""
-        raise UndertowError("no more pictures")
+    def stopped() -> None:
+        with training_watcher(plain=True) as watcher:
+            watcher.passed([(3, cast(Any, Line()))])
+            assert capfd.readouterr().out == ""
+            raise UndertowError("no more pictures")
+
+    with pytest.raises(UndertowError):
+        stopped()
     assert capfd.readouterr().out == "Region 3\n"

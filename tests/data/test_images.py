@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import struct
+import warnings
 import zlib
 from pathlib import Path
 
@@ -227,3 +228,39 @@ def test_saving_refuses_what_it_cannot_write(tmp_path: Path) -> None:
     with pytest.raises(ShapeError, match="channels"):
         save_image(np.zeros((2, 2, 2)), tmp_path / "a.png")
     assert list(tmp_path.iterdir()) == []
+
+
+def _jpeg(rng: np.random.Generator, mode: str, **options: object) -> bytes:
+    pixels = rng.integers(0, 256, (29, 37, 3), np.uint8)
+    stream = io.BytesIO()
+    Image.fromarray(pixels).convert(mode).save(stream, "JPEG", **options)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+@pytest.mark.parametrize("quality", [1, 75, 100])
+def test_a_jpeg_that_lacks_only_its_end_marker_is_read(
+    tmp_path: Path, rng: np.random.Generator, mode: str, quality: int
+) -> None:
+    whole, path = _jpeg(rng, mode, quality=quality), tmp_path / "a.jpg"
+    path.write_bytes(whole)
+    for channels in (3, 1):
+        path.write_bytes(whole)
+        expected = load_pixels(path, channels)
+        for cut in (1, 2):
+            path.write_bytes(whole[:-cut])
+            with warnings.catch_warnings():  # Pillow needs no end marker of some small files
+                warnings.filterwarnings("ignore", r".*a\.jpg: the JPEG file lacks its end marker", UndertowWarning)
+                assert np.array_equal(load_pixels(path, channels), expected)
+
+
+@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"restart_marker_blocks": 2}, {"quality": 100}])
+def test_a_jpeg_that_is_cut_in_its_data_is_refused(
+    tmp_path: Path, rng: np.random.Generator, options: dict[str, object]
+) -> None:
+    """From the last two bytes of the data on: the very last may hold nothing but padding."""
+    whole, path = _jpeg(rng, "RGB", **options), tmp_path / "a.jpg"
+    for cut in (*range(4, 30), len(whole) // 2):
+        path.write_bytes(whole[:-cut])
+        with pytest.raises(FormatError, match="cut short"):
+            load_pixels(path)

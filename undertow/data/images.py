@@ -9,6 +9,7 @@ original cannot read, are always upright.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import warnings
 from collections.abc import Callable, Iterator
@@ -64,7 +65,8 @@ def load_pixels(
     orientation: "raw" or "exif", see above.
     labelled: boxes belong to this picture; then a rotation tag that "raw" leaves aside is an UndertowWarning.
     max_pixels: a header that claims more is refused before anything is decoded; at most twice the default.
-    16-bit samples give their high byte, as the original's decoders do.
+    16-bit samples give their high byte, as the original's decoders do. A JPEG file that lacks nothing but its end
+    marker is read, with an UndertowWarning.
     Raises FormatError, with the path, for files that are missing, cut short, damaged, too large or no picture.
     """
     if channels not in (0, 1, 3):
@@ -77,7 +79,13 @@ def load_pixels(
             raise _too_large(path, f"{width} x {height}")
         if channels == 1 and image.format in ("JPEG", "MPO"):
             image.draft("L", None)  # the decoder's own luma, which is what both original decoders return
-        image.load()
+        try:
+            image.load()
+        except OSError:
+            whole = _without_end_marker(path, image)
+            if whole is None:
+                raise
+            image = whole
     tag = _orientation_tag(image)
     if tag != 1 and orientation == "raw" and labelled:
         _warn_of_rotation(path, tag)
@@ -140,6 +148,44 @@ def _opened(path: PathLike) -> Iterator[Image.Image]:
         raise _unreadable(path, error) from error
     except Exception as error:  # Pillow's readers raise nearly anything on damaged files
         raise _damaged(path, error) from error
+
+
+def _without_end_marker(path: PathLike, image: Image.Image) -> Image.Image | None:
+    """The picture of a JPEG file that lacks only its end marker, with an UndertowWarning; None where more is missing.
+
+    Where nothing is missing, what follows the file's last byte cannot change a pixel; where a bit is, it can. Files in
+    several scans or with restart markers are left out: what is missing after one of them would not show.
+    """
+    if image.format != "JPEG" or "progressive" in image.info:
+        return None
+    data = Path(path).read_bytes().rstrip(b"\xff")
+    scan = data.rfind(b"\xff\xda")
+    if scan < 0 or data[scan + 4 : scan + 5] != bytes([getattr(image, "layers", 0)]):
+        return None
+    if b"\xff\xd9" in data[scan:] or b"\xff\xdd" in data[:scan]:
+        return None
+    read = [_ended(data + tail * 64, image.mode) for tail in _TAILS]
+    if any(np.asarray(one).tobytes() != np.asarray(read[0]).tobytes() for one in read):
+        return None
+    message = (
+        f"{os.fspath(path)}: the JPEG file lacks its end marker; all of its pixels are there and are used. "
+        "To mend it: fetch the file again, or save it anew"
+    )
+    warnings.warn(UndertowWarning(message), stacklevel=3)
+    return read[0]
+
+
+# Zeros and ones, and two patterns that differ in every bit, as they stand in the data of a JPEG file.
+_TAILS = (b"\x00", b"\xff\x00", b"\x55", b"\xaa")
+
+
+def _ended(data: bytes, mode: str) -> Image.Image:
+    """The JPEG file's data with an end marker, decoded in this mode of colour."""
+    image = Image.open(io.BytesIO(data + b"\xff\xd9"), formats=("JPEG",))
+    if mode == "L":
+        image.draft("L", None)
+    image.load()
+    return image
 
 
 def _orientation_tag(image: Image.Image) -> int:
