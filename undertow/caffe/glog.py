@@ -55,6 +55,12 @@ class _Handler(logging.StreamHandler[TextIO]):
         self.stream = sys.stderr
         super().emit(record)
 
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Let it be known that nobody reads the log any more; logging would go on in silence."""
+        if isinstance(sys.exc_info()[1], BrokenPipeError):
+            raise
+        super().handleError(record)
+
 
 _handler = _Handler()
 

@@ -1,6 +1,7 @@
 """The command `undertow`.
 
-Exit status: 0 when all went well, 2 for anything wrong with what was given, 130 after Ctrl-C, 143 after SIGTERM.
+Exit status: 0 when all went well, 2 for anything wrong with what was given, 130 after Ctrl-C, 143 after SIGTERM, 141
+when whoever read the output is gone (`| head`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from undertow.cli.interrupt import READER_GONE
 from undertow.cli.messages import fail, say, shown_warnings
 from undertow.errors import UndertowError
 
@@ -18,6 +20,11 @@ INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line (sys.argv's unless given); returns the exit status."""
+    status = _run(arguments)
+    return READER_GONE if _let_go_of_lost_streams() and status == 0 else status
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     _take_any_name()
     try:
         # Within the try: Ctrl-C may come while the commands are being imported.
@@ -33,8 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MemoryError as problem:
         fail(f"not enough memory: {problem}. To mend it: smaller pictures, or more subdivisions")
     except BrokenPipeError:
-        # Whoever read our output is gone; nothing more can be told, not even when Python closes the stream.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return READER_GONE
     except OSError as problem:
         what = "cannot be used, " if problem.filename else ""
         fail(
@@ -42,6 +48,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "To mend it: check the path, its permissions and the space on the disk"
         )
     return 2
+
+
+def _let_go_of_lost_streams() -> bool:
+    """Whether there is output that nobody reads any more; Python would complain of it when it closes the stream."""
+    lost = False
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            lost = True
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        except (AttributeError, OSError, ValueError):
+            pass  # there is no such stream, or it is closed or full: nothing was lost to a reader
+    return lost
 
 
 def _take_any_name() -> None:

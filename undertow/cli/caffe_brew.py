@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from undertow.cli.interrupt import READER_GONE, without_reader
 from undertow.cli.messages import say
 from undertow.cli.scope_flags import SCOPE, recorded
 from undertow.cli.words import Command, Flag, UsageError, Words
@@ -49,11 +50,13 @@ def train(words: Words) -> int:
     from undertow.caffe.brew import signal_effects, train
 
     _needed(words, "solver", "the solver's prototxt")
+    reader = _Reader()
     with (
+        without_reader(reader.left),
         _running(words),
         ExitStack() as stack,
         _live_line() as line,
-        recorded(words, _with_csv(words, line, stack)) as watch,
+        recorded(words, reader.watched(_with_csv(words, line, stack))) as watch,
     ):
         stopped_by = train(
             words["solver"],
@@ -66,6 +69,8 @@ def train(words: Words) -> int:
             watch=watch,
         )
     # A stop that was asked for is a good end, as in Caffe; SIGTERM is the system's wish.
+    if reader.gone:
+        return READER_GONE
     return 128 + stopped_by if stopped_by == signal.SIGTERM else 0
 
 
@@ -138,6 +143,33 @@ BREW = (
     ),
     Command("caffe device_query", (), (_COMMON[0],), "say what there is to compute on", device_query),
 )  # fmt: skip
+
+
+class _Reader:
+    """Whoever reads the log; a training is asked to stop, with its snapshot, when they are gone."""
+
+    def __init__(self) -> None:
+        self.gone = self._told = False
+
+    def left(self) -> None:
+        self.gone = True
+
+    def watched(self, watch: Callable[[Solver], object]) -> Callable[[Solver], object]:
+        """The watcher, after which the solver is asked to stop once nobody reads its log."""
+
+        def both(solver: Solver) -> None:
+            usual = solver.request
+
+            def request() -> str:
+                if self.gone and not self._told:
+                    self._told = True
+                    return "stop"
+                return usual()
+
+            solver.request = request
+            watch(solver)
+
+        return both
 
 
 def _with_csv(words: Words, watch: Callable[[Solver], object], stack: ExitStack) -> Callable[[Solver], object]:
