@@ -81,11 +81,14 @@ def load_pixels(
             image.draft("L", None)  # the decoder's own luma, which is what both original decoders return
         try:
             image.load()
+            whole = None
         except OSError:
             whole = _without_end_marker(path, image)
             if whole is None:
                 raise
-            image = whole
+    if whole is not None:
+        image = whole
+        _warn_of_missing_end(path)
     tag = _orientation_tag(image)
     if tag != 1 and orientation == "raw" and labelled:
         _warn_of_rotation(path, tag)
@@ -151,7 +154,7 @@ def _opened(path: PathLike) -> Iterator[Image.Image]:
 
 
 def _without_end_marker(path: PathLike, image: Image.Image) -> Image.Image | None:
-    """The picture of a JPEG file that lacks only its end marker, with an UndertowWarning; None where more is missing.
+    """The picture of a JPEG file that lacks only its end marker; None where more is missing.
 
     Where nothing is missing, what follows the file's last byte cannot change a pixel; where a bit is, it can. Files in
     several scans or with restart markers are left out: what is missing after one of them would not show.
@@ -167,11 +170,6 @@ def _without_end_marker(path: PathLike, image: Image.Image) -> Image.Image | Non
     read = [_ended(data + tail * 64, image.mode) for tail in _TAILS]
     if any(np.asarray(one).tobytes() != np.asarray(read[0]).tobytes() for one in read):
         return None
-    message = (
-        f"{os.fspath(path)}: the JPEG file lacks its end marker; all of its pixels are there and are used. "
-        "To mend it: fetch the file again, or save it anew"
-    )
-    warnings.warn(UndertowWarning(message), stacklevel=3)
     return read[0]
 
 
@@ -213,6 +211,16 @@ _UPRIGHT: dict[int, Callable[[NDArray[np.uint8]], NDArray[np.uint8]]] = {
     7: lambda stored: stored[::-1, ::-1].transpose(1, 0, 2),
     8: lambda stored: stored[:, ::-1].transpose(1, 0, 2),
 }
+
+
+def _warn_of_missing_end(path: PathLike) -> None:
+    warnings.warn(
+        UndertowWarning(
+            f"{os.fspath(path)}: the JPEG file lacks its end marker; all of its pixels are there and are used. "
+            "To mend it: fetch the file again, or save it anew"
+        ),
+        stacklevel=3,
+    )
 
 
 def _warn_of_rotation(path: PathLike, tag: int) -> None:
