@@ -64,6 +64,18 @@ class NonFiniteError(UndertowError, ArithmeticError):
     tensor: str | None = None
 
 
+class WriteError(UndertowError, OSError):
+    """A file that cannot be written, whole or at all. An OSError too: errno, strerror, and filename, of what failed."""
+
+    def __init__(self, file: str | os.PathLike[str], problem: OSError, remedy: str) -> None:
+        reason = problem.strerror or str(problem)
+        super().__init__(f"cannot be written: {reason}", file=file, remedy=remedy)
+        self.errno, self.strerror, self.filename = problem.errno, reason, problem.filename
+
+    def __str__(self) -> str:
+        return describe(self.reason, self.file, remedy=self.remedy)
+
+
 class UndertowWarning(UserWarning):
     """Something was accepted that the user should know about; `strict` readers raise instead."""
 

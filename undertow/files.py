@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import shutil
@@ -11,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from undertow.errors import WriteError
+
 
 @contextlib.contextmanager
 def atomic_write(path: str | os.PathLike[str], mode: str = "wb", **options: Any) -> Iterator[IO[Any]]:
@@ -18,14 +21,14 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "wb", **options: Any)
 
     If the block raises, the old file stays as it was and nothing is left behind.
     mode: "wb" or "w"; options go to `open` (encoding, newline).
-    Raises OSError that names `path`, or its folder when that is missing, never the file beside it.
+    Raises WriteError, an OSError too, that names `path`, never the file beside it.
     """
     target = Path(path)
     try:
         descriptor, beside = tempfile.mkstemp(prefix=_beginning(target), suffix=".part", dir=target.parent)
     except OSError as problem:
         problem.filename = os.fspath(target if target.parent.is_dir() else target.parent)
-        raise
+        raise _cannot_write(target, problem) from problem
     try:
         with open(descriptor, mode, **options) as stream:
             yield stream
@@ -38,8 +41,21 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "wb", **options: Any)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(beside)
         if isinstance(problem, OSError) and problem.filename in (None, beside):
-            problem.filename, problem.filename2 = os.fspath(target), None
+            problem.filename = os.fspath(target)
+            raise _cannot_write(target, problem) from problem
         raise
+
+
+def _cannot_write(target: Path, problem: OSError) -> WriteError:
+    if target.is_dir():
+        remedy = "name a file; this is a folder"
+    elif problem.errno in (errno.ENOSPC, errno.EDQUOT):
+        remedy = "make room on the disk"
+    elif not target.parent.is_dir():
+        remedy = f"make the folder '{target.parent}', or name a file in one that is there"
+    else:
+        remedy = f"look at the name, the room on the disk, and whether you may write into '{target.parent}'"
+    return WriteError(target, problem, remedy)
 
 
 def move(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
+from undertow.errors import WriteError
 from undertow.files import atomic_write
 
 
@@ -29,7 +31,10 @@ def test_errors_name_what_was_asked_for(tmp_path: Path, target: str, named: str)
     (tmp_path / "folder").mkdir()
     with pytest.raises(OSError, match="director") as caught, atomic_write(tmp_path / target, "w") as stream:
         stream.write("x")
+    assert isinstance(caught.value, WriteError)
     assert caught.value.filename == str(tmp_path / named)
+    assert str(caught.value).startswith(f"{tmp_path / target}: cannot be written: ")
+    assert ("make the folder" if named == "none" else "this is a folder") in str(caught.value)
     assert ".part" not in str(caught.value)
     assert [entry.name for entry in tmp_path.iterdir()] == ["folder"]
 
@@ -39,3 +44,14 @@ def test_a_name_as_long_as_the_system_allows_can_be_written(tmp_path: Path) -> N
     with atomic_write(path) as stream:
         stream.write(b"x")
     assert path.read_bytes() == b"x"
+
+
+def test_an_error_of_the_system_keeps_its_number(tmp_path: Path) -> None:
+    reason = r"a: cannot be written: No space left.*make room"
+    with pytest.raises(WriteError, match=reason) as caught, atomic_write(tmp_path / "a"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert (caught.value.errno, caught.value.strerror) == (errno.ENOSPC, "No space left on device")
+    assert (caught.value.file, caught.value.filename) == (str(tmp_path / "a"),) * 2
+    with pytest.raises(OSError, match="another") as raw, atomic_write(tmp_path / "a"):
+        raise OSError(errno.EACCES, "another", "b")
+    assert not isinstance(raw.value, WriteError)

@@ -270,7 +270,7 @@ class HDF5Output(Layer):
         except OSError as problem:
             raise self.placed(
                 FormatError(
-                    f"{name} cannot be written: {problem}",
+                    f"{name} cannot be written: {problem.strerror or problem}",
                     remedy="check file_name: its folder must be there, with leave to write and room",
                 )
             ) from problem
