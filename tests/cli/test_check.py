@@ -167,3 +167,12 @@ def test_a_loss_that_is_not_here_is_refused_at_once(undertow: Any, scene: Scene)
         assert "exact" not in answer.error
         assert "BFLOPs" not in answer.err + answer.out
         assert undertow("explain", scene.cfg, *flags).status == 0
+
+
+@pytest.mark.parametrize(("section", "key"), [("softmax", "tree"), ("region", "map"), ("region", "tree")])
+def test_a_file_that_the_cfg_names_and_that_is_not_there(undertow: Any, scene: Scene, section: str, key: str) -> None:
+    head = "[net]\nwidth=32\nheight=32\nchannels=3\nmax_batches=9\n[convolutional]\nfilters=25\n"
+    scene.cfg.write_text(f"{head}[{section}]\n{key}=data/9k.{key}\n")
+    wanted = f"{scene.cfg}:8: layer 1: {key}=data/9k.{key}: there is no such file"
+    assert wanted in undertow("check", scene.cfg, "-quick").out
+    assert wanted in undertow("darknet", "speed", scene.cfg, "1").error

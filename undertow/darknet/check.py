@@ -18,6 +18,7 @@ from undertow.darknet.files.datafile import DataFile, read_data
 from undertow.darknet.files.imagelist import ImageList
 from undertow.darknet.files.labels import LabelReader
 from undertow.darknet.files.options_heads import DetectionOptions, RegionOptions, YoloOptions
+from undertow.darknet.files.paths import named_file
 from undertow.darknet.files.shapes import NetworkShapes, bytes_text, check_memory, infer_shapes
 from undertow.darknet.files.weights import WeightsFile, read_weights
 from undertow.darknet.network import Network
@@ -59,6 +60,7 @@ def check(
         else:
             _check_schedule(report, config, shapes)
             _check_masks(report, shapes)
+            _check_named_files(report, shapes)
             if weights:
                 _check_weights(report, weights, shapes)
             if data:
@@ -114,6 +116,17 @@ def _check_masks(report: Report, shapes: NetworkShapes) -> None:
     if len({head.classes for _, head in heads}) > 1:
         line = heads[-1][0]
         report.add("error", "cfg", f"{shapes.file}:{line}: the [yolo] layers have different numbers of classes")
+
+
+def _check_named_files(report: Report, shapes: NetworkShapes) -> None:
+    for shape in shapes:
+        for key in ("tree", "map"):
+            name = getattr(shape.options, key, None)
+            if name is not None:
+                try:
+                    named_file(name, key, shapes.file, shape.line, shape.index)
+                except UndertowError as problem:
+                    report.add("error", "cfg", str(problem))
 
 
 def _check_weights(report: Report, weights: PathLike, shapes: NetworkShapes) -> None:

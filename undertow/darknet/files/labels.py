@@ -128,7 +128,7 @@ class _Reader:
             )
             return None
         label = int(value)
-        if not word.isdigit():
+        if not word.lstrip("+-").isdigit():
             self._tell("class not written as an integer", f"class '{show(word)}' is read as {label}", number, False)
         if label < 0 or (self.classes is not None and label >= self.classes):
             last = f"0 to {self.classes - 1}" if self.classes is not None else "0 and up"

@@ -7,10 +7,14 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from undertow.darknet.files.textfiles import show
+from undertow.errors import FormatError
+
 # Folders that hold images, in the order in which the original replaces them by `labels`.
 _IMAGE_FOLDERS = ("images", "JPEGImages", "raw")
 _SEPARATOR = re.compile(r"([/\\])")
 _EXTENSION = re.compile(r"\.[^./\\]*$")
+_LONGEST = 1000  # characters of a name that an error shows
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,20 @@ def find_file(name: str, named_in: str | os.PathLike[str] | None = None) -> Foun
         if not os.path.isabs(spelling) and exists(path):
             return FoundFile(path, beside=True)
     return None
+
+
+def named_file(name: str, key: str, cfg: str, line: int | None, layer: int) -> str:
+    """The path of a file that `key=` of a cfg's section names; FormatError, at the section, where there is none."""
+    found = find_file(name, cfg)
+    if found is None:
+        raise FormatError(
+            f"{key}={show(name, _LONGEST)}: there is no such file",
+            file=cfg,
+            line=line,
+            layer=layer,
+            remedy="put it there, seen from the working folder or from the cfg's, or correct the path",
+        )
+    return found.path
 
 
 def label_candidates(image: str, folder: str = "labels") -> list[str]:

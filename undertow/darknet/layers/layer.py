@@ -14,7 +14,7 @@ from undertow.darknet.dialect import Dialect
 from undertow.darknet.files.layer_shape import LayerShape
 from undertow.darknet.files.options_layers import LayerOptions
 from undertow.darknet.files.options_net import NetOptions
-from undertow.darknet.files.paths import find_file
+from undertow.darknet.files.paths import named_file
 from undertow.darknet.files.shapes import NetworkShapes
 from undertow.darknet.layers.draws import Draws
 from undertow.darknet.layers.functions import mask_gradient
@@ -40,10 +40,12 @@ class BuildContext:
     draws: Draws
     built: list[Layer] = field(default_factory=list)
 
-    def find(self, name: str) -> str:
-        """Path of a file that the cfg names: from the working folder, as the original, or else beside the cfg."""
-        found = find_file(name, self.shapes.file)
-        return name if found is None else found.path
+    def find(self, name: str, key: str, shape: LayerShape) -> str:
+        """Path of a file that the cfg names: from the working folder, as the original, or else beside the cfg.
+
+        Raises FormatError, with the line of the layer, where there is none.
+        """
+        return named_file(name, key, self.shapes.file, shape.line, shape.index)
 
 
 @dataclass

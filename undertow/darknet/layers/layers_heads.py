@@ -123,8 +123,10 @@ class Region(DeltaLossLayer, HeadLayer):
         self.max_boxes = given.max_boxes
         self.biases = np.array(given.biases[: 2 * given.num], np.float32)
         self._seen = SamplesSeen(context.seen)
-        self.class_map = None if given.map is None else read_class_map(context.find(given.map), given.classes)
-        self.softmax_tree = None if given.tree is None else read_tree(context.find(given.tree))
+        self.class_map = (
+            None if given.map is None else read_class_map(context.find(given.map, "map", shape), given.classes)
+        )
+        self.softmax_tree = None if given.tree is None else read_tree(context.find(given.tree, "tree", shape))
         if self.softmax_tree is not None and given.tree is not None:
             check_tree(self.softmax_tree, given.classes, given.tree, shape.line, shape.index)
         self.rule = RegionRule(

@@ -81,7 +81,7 @@ class Softmax(LossLayer):
         self.groups = given.groups
         self._parts: int | tuple[int, ...] = given.groups
         self.temperature, self.noloss = given.temperature, given.noloss
-        self.softmax_tree = None if given.tree is None else read_tree(context.find(given.tree))
+        self.softmax_tree = None if given.tree is None else read_tree(context.find(given.tree, "tree", shape))
         if self.softmax_tree is not None and given.tree is not None:
             check_tree(self.softmax_tree, self.inputs, given.tree, shape.line, shape.index)
             self._parts = tuple(self.softmax_tree.group_size.tolist())
@@ -204,7 +204,9 @@ class Yolo(HeadLayer):
         self.max_boxes = given.max_boxes
         self.nms_kind, self.beta_nms = given.nms_kind, given.beta_nms
         self.given = given
-        self.class_map = None if given.map is None else read_class_map(context.find(given.map), given.classes)
+        self.class_map = (
+            None if given.map is None else read_class_map(context.find(given.map, "map", shape), given.classes)
+        )
 
     def forward(self, x: Variable, run: Pass) -> Variable:
         x = as_image(x, self)
