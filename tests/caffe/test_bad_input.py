@@ -190,7 +190,7 @@ CASES: list[tuple[Callable[[Path], object], str, str, str]] = [
     (nothing, "upgrade_net_proto_text solver.prototxt new", r"prototxt:1: NetParameter has no", "like a solver"),
     (nothing, "upgrade_net_proto_binary net.prototxt new", r"net\.prototxt: byte 0", "looks like a prototxt"),
     (nothing, "upgrade_solver_proto_text net.prototxt new", r"net\.prototxt:1: SolverParameter has no", "like a net"),
-    (nothing, "upgrade_net_proto_text net.prototxt no/such/new", r"no/such.*No such file", "check the path"),
+    (nothing, "upgrade_net_proto_text net.prototxt no/such/new", r"no/such.*No such file", "make the folder"),
     (nothing, "convert_mnist rows.h5 rows.h5 new", r"rows\.h5: byte 0: not an idx file", "which file"),
 ]  # fmt: skip
 

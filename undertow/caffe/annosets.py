@@ -18,6 +18,7 @@ import numpy as np
 from undertow.caffe.data.database import check_backend, new_database
 from undertow.caffe.data.datum import datum_from_pixels, encoded_datum
 from undertow.caffe.data.feed import read_lines
+from undertow.caffe.data.imagelist import root_remedy
 from undertow.caffe.data.pictures import encode_picture, encoder, read_file, read_picture, resize_picture
 from undertow.caffe.proto.api import read_prototxt
 from undertow.caffe.proto.message import Message, new_message
@@ -95,7 +96,8 @@ def convert_annoset(
             stored += 1
             tick(number + 1, len(pairs))
         if not stored:
-            raise FormatError("none of the pictures could be read", file=list_file, remedy="check the root folder")
+            remedy = root_remedy(root_folder, (name for name, _ in pairs))
+            raise FormatError("none of the pictures could be read", file=list_file, remedy=remedy)
     return Converted(stored, len(pairs) - stored)
 
 

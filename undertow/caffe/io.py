@@ -152,6 +152,12 @@ def _read(path: PathLike | BinaryIO) -> Array:
             return np.asarray(image)
     except FormatError:
         raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as problem:
+        raise FormatError(
+            f"the picture claims over {2 * MAX_PIXELS} pixels",
+            file=_name(path),
+            remedy=f"use pictures of at most {MAX_PIXELS} pixels",
+        ) from problem
     except OSError as problem:
         web = isinstance(path, str) and "://" in path
         raise NoPicture(

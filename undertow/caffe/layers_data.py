@@ -6,6 +6,7 @@ saved and taken up again exactly: `data_state`, `load_data_state`.
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,7 +22,7 @@ from undertow.caffe.data.feed_database import DatabaseFeed
 from undertow.caffe.data.feed_hdf5 import Hdf5Feed
 from undertow.caffe.data.feed_images import ImageFeed
 from undertow.caffe.data.feed_windows import WindowFeed, WindowOptions
-from undertow.caffe.data.imagelist import read_image_list
+from undertow.caffe.data.imagelist import read_image_list, slash_missing
 from undertow.caffe.data.transformer import DataTransformer
 from undertow.caffe.data.windowfile import read_window_file
 from undertow.caffe.layer import Layer, Results, Shapes
@@ -189,10 +190,21 @@ class ImageData(FeedLayer):
         transformer = self.transformer()
         return ImageFeed(
             lines, o.batch_size, transformer,
-            find=lambda name: find_beside(o.root_folder + name, source),
+            find=lambda name: _find_picture(o.root_folder, name, source),
             size=(o.new_height, o.new_width) if o.new_height else None,
             color=o.is_color, shuffle=o.shuffle, skip=skip, seed=self.new_seed(transformer.random or o.shuffle),
         )  # fmt: skip
+
+
+def _find_picture(root_folder: str, name: str, source: str) -> str:
+    """A picture of a list: in Caffe root_folder is put before its name as it is."""
+    path = find_beside(root_folder + name, source)
+    if slash_missing(root_folder, name) and not os.path.exists(path):
+        raise FormatError(
+            f"there is no picture '{path}', but one in the folder '{root_folder}'", file=source,
+            remedy=f"end root_folder with /: \"{root_folder}/\"",
+        )  # fmt: skip
+    return path
 
 
 class HDF5Data(FeedLayer):
@@ -233,7 +245,9 @@ class WindowData(FeedLayer):
             mean=mean, cache=o.cache_images, dtype=self.context.dtype,
         )  # fmt: skip
         windows = read_window_file(source, o.fg_threshold, o.bg_threshold)
-        return WindowFeed(windows, options, lambda name: find_beside(o.root_folder + name, source), self.new_seed(True))
+        return WindowFeed(
+            windows, options, lambda name: _find_picture(o.root_folder, name, source), self.new_seed(True)
+        )
 
 
 class HDF5Output(Layer):

@@ -197,7 +197,8 @@ class Net:
 
     def _fill(self, arrays: Mapping[str, Array], names: Sequence[str], kind: str, mismatch: str) -> None:
         if set(arrays) != set(names):
-            raise CaffeError(mismatch, remedy=f"give all of {', '.join(names) or 'none'}; here are {', '.join(arrays)}")
+            wanted = f"give all of {', '.join(names)}" if names else "give no arrays: the net takes none"
+            raise CaffeError(mismatch, remedy=f"{wanted}; here are {', '.join(arrays) or 'none'}")
         for name, array in arrays.items():
             target = getattr(self.blobs[name], kind)
             if len(array) != len(target):

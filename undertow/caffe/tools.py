@@ -14,7 +14,7 @@ import numpy as np
 
 from undertow.caffe.data.database import Database, check_backend, new_database, open_database
 from undertow.caffe.data.datum import datum_from_pixels, encoded_datum, read_record
-from undertow.caffe.data.imagelist import Line, read_image_list
+from undertow.caffe.data.imagelist import Line, read_image_list, root_remedy
 from undertow.caffe.data.mean import write_mean
 from undertow.caffe.data.pictures import encode_picture, encoder, read_file, read_picture, resize_picture
 from undertow.caffe.proto.api import read_binary, read_prototxt, write_binary, write_prototxt
@@ -94,7 +94,8 @@ def convert_imageset(
             stored += 1
             tick(number + 1, len(lines))
         if not stored:
-            raise FormatError("none of the pictures could be read", file=list_file, remedy="check the root folder")
+            remedy = root_remedy(root_folder, (line.path for line in lines))
+            raise FormatError("none of the pictures could be read", file=list_file, remedy=remedy)
     return Converted(stored, skipped)
 
 

@@ -190,7 +190,7 @@ TOOLS = (
             Flag("encoded", "switch", "store the pictures' files instead of their pixels"),
             Flag("encode_type", "text", "as what to store them: png, jpg, ... (as each file's name says)", "NAME", ""),
         ),
-        "make a database of the pictures in a list (lines `path label`; ROOTFOLDER/ is put before each path)",
+        "make a database of the pictures in a list (lines `path label`; ROOTFOLDER, ending with /, is put before each)",
         convert_imageset,
     ),
     Command(
@@ -229,7 +229,8 @@ TOOLS = (
             Flag("encoded", "switch", "store the pictures' files instead of their pixels"),
             Flag("encode_type", "text", "as what to store them: png, jpg, ... (as each file's name says)", "NAME", ""),
         ),
-        "make a database of pictures with boxes for AnnotatedData (SSD); lines `picture annotation`",
+        "make a database of pictures with boxes for AnnotatedData (SSD); lines `picture annotation`; "
+        "ROOTFOLDER, ending with /, is put before both",
         convert_annoset,
     ),
     Command(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ from PIL import Image
 
 from tests.caffe.data.samples import pictures
 from undertow.caffe.data import decode, encode_picture, read_picture, resize_picture
+from undertow.caffe.io import load_image
 from undertow.data.resize import stretch_image
 from undertow.errors import FormatError, ShapeError
 
@@ -116,6 +119,14 @@ def test_damaged_pictures(tmp_path: Path, data: bytes, reason: str) -> None:
         read_picture(tmp_path / "b.png")
 
 
-def test_headers_that_claim_too_much() -> None:
+def test_headers_that_claim_too_much(tmp_path: Path) -> None:
+    data = bytearray(encoded("RGB"))
+    width = data.index(b"IHDR") + 4
+    data[width : width + 8] = struct.pack(">II", 60000, 60000)
+    data[width + 13 : width + 17] = struct.pack(">I", zlib.crc32(data[width - 4 : width + 13]))
+    (tmp_path / "a.png").write_bytes(data)
+    for read in (read_picture, load_image):
+        with pytest.raises(FormatError, match=r"a\.png: the picture claims .* pixels.*at most 89478485 pixels"):
+            read(tmp_path / "a.png")
     with pytest.raises(FormatError, match="record 5: the picture claims 13 x 9 pixels"):
         decode(encoded("RGB"), what="record 5", max_pixels=100)

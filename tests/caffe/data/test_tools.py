@@ -12,6 +12,8 @@ import pytest
 from tests.caffe.data.samples import make_database, make_images, pictures
 from undertow.caffe.data import datum_pixels, open_database, parse_datum, read_mean
 from undertow.caffe.data.imagelist import read_image_list
+from undertow.caffe.net import Net
+from undertow.caffe.proto import parse_text
 from undertow.caffe.tools import ConvertOptions, compute_image_mean, convert_imageset, convert_mnist
 from undertow.cli import main
 from undertow.cli.caffe import ALIASES, COMMANDS, plain_switches, run_caffe
@@ -94,6 +96,24 @@ def test_unreadable_pictures_are_left_out_and_named(tmp_path: Path) -> None:
     with pytest.warns(UndertowWarning), pytest.raises(FormatError, match="none of the pictures"):
         convert_imageset(f"{tmp_path}/", tmp_path / "list.txt", tmp_path / "other")
     assert not (tmp_path / "other").exists()
+
+
+def test_a_root_folder_without_its_slash_is_told(tmp_path: Path) -> None:
+    make_images(tmp_path, pictures(2))
+    with (
+        pytest.warns(UndertowWarning),
+        pytest.raises(FormatError, match=f"none of .*end ROOTFOLDER with /: '{tmp_path}/'"),
+    ):
+        convert_imageset(str(tmp_path), tmp_path / "list.txt", tmp_path / "other")
+    parameters = f'source: "{tmp_path}/list.txt" batch_size: 2'
+    read_batch(f'{parameters} root_folder: "{tmp_path}/"')
+    with pytest.raises(FormatError, match=f'list.txt: there is no picture .* end root_folder with /: "{tmp_path}/"'):
+        read_batch(f'{parameters} root_folder: "{tmp_path}"')
+
+
+def read_batch(parameters: str) -> None:
+    layer = f'layer {{ name: "d" type: "ImageData" top: "d" top: "l" image_data_param {{ {parameters} }} }}'
+    Net(parse_text(layer, "NetParameter"), "TRAIN").forward()
 
 
 def test_check_size(tmp_path: Path) -> None:

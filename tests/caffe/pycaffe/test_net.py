@@ -132,6 +132,14 @@ def test_backward_with_diffs_start_and_end(tmp_path: Path, rng: np.random.Genera
         net.backward(t=gy)
 
 
+def test_a_net_without_inputs_takes_none(tmp_path: Path) -> None:
+    path = tmp_path / "net.prototxt"
+    path.write_text('layer { name: "d" type: "DummyData" top: "d" dummy_data_param { shape { dim: 2 } } }')
+    net = caffe.Net(str(path), caffe.TEST)
+    with pytest.raises(RuntimeError, match="give no arrays: the net takes none; here are foo"):
+        net.forward(foo=np.zeros(2))
+
+
 def test_forward_all_and_backward_all(tmp_path: Path, rng: np.random.Generator) -> None:
     net = deploy(tmp_path)
     x, gy = rng.standard_normal((10, 3)).astype(np.float32), rng.standard_normal((10, 2)).astype(np.float32)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from undertow.caffe.data.feed import PathLike, read_lines
@@ -18,6 +20,20 @@ class Line(NamedTuple):
     path: str
     label: int
     number: int
+
+
+def slash_missing(root_folder: str, path: str) -> bool:
+    """Whether a path is found only with a slash between it and the folder that, in Caffe, is put before it as it is."""
+    if not root_folder or root_folder.endswith("/") or os.path.exists(root_folder + path):
+        return False
+    return os.path.exists(os.path.join(root_folder, path))
+
+
+def root_remedy(root_folder: str, paths: Iterable[str]) -> str:
+    """What to do where none of a program's pictures could be read."""
+    if any(slash_missing(root_folder, path) for path in paths):
+        return f"end ROOTFOLDER with /: '{root_folder}/'"
+    return "check the root folder"
 
 
 def read_image_list(path: PathLike) -> list[Line]:

@@ -74,6 +74,12 @@ def decode(
             return _samples(upright, kind, color)
     except FormatError:
         raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as problem:
+        raise FormatError(
+            f"{prefix}the picture claims over {2 * MAX_PIXELS} pixels, too many",
+            file=file,
+            remedy=f"use pictures of at most {MAX_PIXELS} pixels",
+        ) from problem
     except UnidentifiedImageError as problem:
         formats = ", ".join(FORMATS)
         raise FormatError(
