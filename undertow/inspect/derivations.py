@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from undertow.inspect.record import Call
+
 _PRODUCT = (
     "y = W X + b, where the columns X hold the windows of the input: one product does all positions",
     "a small change dy = dW X + W dX + db changes the loss by sum(gy * dy)",
@@ -77,3 +79,8 @@ def derivation(name: str) -> tuple[str, ...]:
     if name in _OF_ONE_ELEMENT:
         return _ELEMENTWISE
     return ("L depends on x through y alone:  gx_j = sum over i of gy_i dy_i/dx_j", "written out for this operation:")
+
+
+def derivation_of(call: Call) -> tuple[str, ...]:
+    """The lines for a call: of an operation with variants, those of the one that runs."""
+    return derivation(call.name)

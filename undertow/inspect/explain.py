@@ -18,8 +18,9 @@ from undertow.core.variable import Parameter, Variable
 from undertow.darknet.dialect import dialect_named
 from undertow.errors import FormatError, UndertowError
 from undertow.inspect.batches import darknet_batch
-from undertow.inspect.formulas import backward_operations, formula_lines, forward_operations, is_free
+from undertow.inspect.formulas import backward_operations, forward_operations, is_free
 from undertow.inspect.record import Keeping, LayerRecord, Recorder, Shape, functions_behind
+from undertow.inspect.repeats import backward_lines
 from undertow.inspect.sources import is_prototxt
 from undertow.inspect.users_function import call_function, load_function
 
@@ -168,7 +169,7 @@ def rows_of(records: Sequence[LayerRecord], known: Sequence[Any]) -> list[Row]:
 def _row(record: LayerRecord, kept: int) -> Row:
     calls = record.calls
     shown = [call for call in calls if not is_free(call)] or calls
-    lines = [line for call in reversed(shown) for line in formula_lines(call)] if record.reached else []
+    lines = backward_lines(shown[::-1]) if record.reached else []
     back = sum(backward_operations(call) for call in calls) if record.reached else 0
     return Row(
         record.index,

@@ -6,12 +6,13 @@ import re
 
 import numpy as np
 
-from undertow.inspect.derivations import derivation
+from undertow.inspect.derivations import derivation_of
 from undertow.inspect.example import Example, example
 from undertow.inspect.explain import Explanation
-from undertow.inspect.formulas import formula_lines, is_free, products
+from undertow.inspect.formulas import is_free, products
 from undertow.inspect.place import backward_place, place_of
-from undertow.inspect.record import Array, Call, LayerRecord
+from undertow.inspect.record import Array, Call
+from undertow.inspect.repeats import backward_lines, counted, fullest, head, kinds, sequence
 from undertow.inspect.specific import backward_of, forward_of, name_of
 from undertow.inspect.text import array_lines, shapes_text
 
@@ -27,25 +28,28 @@ def story(explanation: Explanation, layer: str | int, seed: int = 0) -> list[str
     if not calls:
         return [*lines, "", "It computes nothing: there is no way back through it."]
     if len(calls) > 1:
-        names = ", then ".join(name_of(call) for call in calls)
-        lines += ["", f"Forward it runs {names}; the way back takes them in the opposite order."]
-    for call in reversed(calls):
-        lines += ["", *_of_call(call, record, seed)]
+        lines += ["", *sequence([name_of(call) for call in calls])]
+    groups = kinds(reversed(calls))
+    if len(groups) < len(calls):
+        lines.append(f"Each kind of operation is told once: {len(groups)} kinds, {len(calls)} operations.")
+    for alike in groups:
+        lines += ["", *_of_calls(alike, seed)]
     return lines
 
 
-def _of_call(call: Call, record: LayerRecord, seed: int) -> list[str]:
+def _of_calls(calls: list[Call], seed: int) -> list[str]:
+    """calls: of one operation and variant, which is told once."""
+    call = fullest(calls)
     entry = call.entry
-    lines = [f"{name_of(call)}: {shapes_text(call.in_shapes)} -> {shapes_text(call.out_shapes)}"]
+    lines = head(calls)
     if entry is None:
         return [*lines, f"  an operation of your own, written in {place_of(type(call.function))}"]
     lines.append(f"  forward   {forward_of(call)}")
-    for product in products(call)[:1]:
-        lines.append(f"            here: {product.text}")
-    lines += ["  how the way back follows (L the loss, gy = dL/dy)", *(f"    {line}" for line in derivation(call.name))]
+    lines += [f"            here: {text}" for text in counted(p.text for c in calls for p in products(c)[:1])]
+    lines += ["  how the way back follows (L the loss, gy = dL/dy)", *(f"    {line}" for line in derivation_of(call))]
     lines.append(f"  backward  {backward_of(call) or 'no gradient'}")
     if products(call):
-        lines += [f"            here: {line}" for line in formula_lines(call)]
+        lines += [f"            here: {line}" for line in backward_lines(calls)]
     lines.append(f"  computed in {backward_place(call.function)}")
     found = example(call, seed)
     return lines if found is None else [*lines, *_example_lines(found, entry.forward)]
