@@ -272,6 +272,27 @@ def reply(routes: Any, query: dict[str, str]) -> Any:
     return json.loads(routes["/maps"](query).body)
 
 
+def test_each_parameter_of_a_function_shows_its_gradient_whatever_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "dotted_names.py").write_text(
+        "import numpy as np, undertow as ut\n"
+        "a, b, c, d = (ut.Parameter(np.full((3, 3), 0.5, np.float32), name=name)\n"
+        "              for name in ('fc.weight', 'up.weight', 'same', 'same'))\n"
+        "k = ut.Parameter(np.ones((4, 3), np.float32))\n"
+        "def f(x):\n    return ut.sum(ut.linear(x, k) @ (k @ (a * b) @ (c * d) @ k.T)) + ut.sum(a * a)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = document(record(Request("dotted_names:f", shapes=[(4, 3)])), live=False)
+    names = []
+    for layer, seen in zip(found["layers"], found["runs"][0]["layers"], strict=True):
+        assert list(layer["parameters"]) == list(seen["parameters"])
+        assert all(gradient > 0 for _, gradient, _ in seen["parameters"].values())
+        names += layer["parameters"]
+    assert {"fc.weight", "up.weight", "same", "same (2)", "operand 1"} <= set(names)
+
+
 def test_full_maps_come_from_the_server(residual: str) -> None:
     recording = record(Request(residual))
     routes = routes_for(recording)

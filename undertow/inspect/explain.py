@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from undertow.core.variable import Parameter, Variable
+from undertow.core.variable import Variable
 from undertow.darknet.dialect import dialect_named
 from undertow.errors import FormatError, UndertowError
 from undertow.inspect.batches import darknet_batch
 from undertow.inspect.formulas import backward_operations, forward_operations, is_free
-from undertow.inspect.record import Keeping, LayerRecord, Recorder, Shape, functions_behind
+from undertow.inspect.record import Keeping, LayerRecord, Recorder, Shape, functions_behind, parameters_read
 from undertow.inspect.repeats import backward_lines
 from undertow.inspect.sources import is_prototxt
 from undertow.inspect.users_function import call_function, load_function
@@ -142,8 +142,7 @@ def explain_function(function: Any, shapes: Sequence[Sequence[int]], *, seed: in
     records = []
     for index, call in enumerate(recorder.calls[0]):
         record = LayerRecord(index, f"{index}", call.name, list(call.in_shapes), list(call.out_shapes), calls=[call])
-        params = [x for x in call.operands if isinstance(x, Parameter)]
-        record.parameters = {x.name or f"parameter {i}": x.shape for i, x in enumerate(params)}
+        record.parameters = {name: x.shape for name, x in parameters_read(call.operands, {}).items()}
         record.reached = id(call.function) in behind
         if not record.reached:
             record.notes = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,6 +66,24 @@ class LayerRecord:
     reached: bool = True
     notes: list[str] = field(default_factory=list)
     details: dict[str, str] = field(default_factory=dict)
+
+
+def parameters_read(operands: Variables, names: Mapping[int, str]) -> dict[str, Parameter]:
+    """The parameters among the operands of a call, each once and under a name of its own: the second "w" is "w (2)".
+
+    names: by identity, in place of the parameters' own names; one without any is called by its place.
+    """
+    found: dict[str, Parameter] = {}
+    for place, x in enumerate(operands):
+        if not isinstance(x, Parameter) or any(x is known for known in found.values()):
+            continue
+        name = own = names.get(id(x)) or x.name or f"operand {place}"
+        number = 1
+        while own in found:
+            number += 1
+            own = f"{name} ({number})"
+        found[own] = x
+    return found
 
 
 class Recorder(FunctionHook):

@@ -9,6 +9,7 @@ from undertow.core import registry
 from undertow.core.function import Function
 from undertow.core.hooks import Arrays, FunctionHook, MaybeArrays, Variables, Walk
 from undertow.core.variable import Parameter
+from undertow.inspect.record import parameters_read
 from undertow.inspect.trace import LayerTrace, Trace
 
 RATE = 0.01
@@ -49,12 +50,13 @@ class trace(FunctionHook):
         layer.computes = kind not in ("reshape", "transpose", "broadcast_to", "get_item")
         if not self.trace.layers:
             self.trace.see_input({str(i): x.data for i, x in enumerate(operands) if not isinstance(x, Parameter)})
-        for number, x in enumerate(operands):
-            if isinstance(x, Parameter):
-                name = self._names.get(id(x)) or x.name or f"operand {number}"
-                layer.name = name.rpartition(".")[0] or layer.name
-                self._parameters.append((layer, name.rpartition(".")[2], x))
-                layer.see_parameter(name.rpartition(".")[2], x.data, None, self.trace.rate)
+        read = parameters_read(operands, self._names)
+        short = [name.rpartition(".")[2] for name in read]
+        for name, last, x in zip(read, short, read.values(), strict=True):
+            layer.name = name.rpartition(".")[0] or layer.name
+            key = last if short.count(last) == 1 else name
+            self._parameters.append((layer, key, x))
+            layer.see_parameter(key, x.data, None, self.trace.rate)
         layer.see_output(outputs[0].data)
         self.trace.layers.append(layer)
         self._layers[id(function)] = function, layer

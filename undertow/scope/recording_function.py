@@ -48,6 +48,9 @@ def record_function(request: Request) -> Recording:
             loss.backward()
     found.layers = found.layers[: len(calls)]
     found.source, found.how = request.net, "exact"
+    for record, layer in zip(explanation.records, found.layers, strict=False):
+        # A trace takes a name apart, into the layer's and the parameter's; both list the same parameters in order.
+        layer.parameters = dict(zip(record.parameters, layer.parameters.values(), strict=False))
     run.trace, run.sent = found, arriving.sent
     made = {id(y): i for i, call in enumerate(calls) for y in call.outputs}
     for index, call in enumerate(calls):
