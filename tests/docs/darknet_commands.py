@@ -20,7 +20,8 @@ HEAD = """# The commands of Darknet
 added), in its order: plain words as they come, flags with one dash anywhere between them, before the function too.
 `undertow darknet help` prints all of this page's flags; `undertow darknet detector train -h` those of one function.
 Results go to stdout in the form the C program prints; what is said to people goes to stderr. The exit status is 0, 2
-for anything wrong with what was given, 130 after Ctrl-C and 143 after SIGTERM.
+for anything wrong with what was given, 130 after Ctrl-C, 143 after SIGTERM and 141 when nobody reads the output any
+more (`| head`).
 
 This page is written from the program itself (`python -m tests.docs.darknet_commands`), and its examples run in the
 tests.
