@@ -432,6 +432,23 @@ def test_a_nan_in_user_code_is_marked_where_it_begins() -> None:
     assert found.layers[1].type == "log"
 
 
+def test_a_parameters_gradient_that_is_not_finite_is_counted_and_marked() -> None:
+    w = ut.Parameter(np.ones((2, 3)), name="w")
+    with np.errstate(all="ignore"), ut.trace() as found:
+        ut.sum(ut.sqrt(ut.linear(ut.Variable(np.zeros((2, 3))), w))).backward()
+    assert np.isnan(w.grad).all()
+    seen = found.layers[0].parameters["w"]
+    assert (seen.bad, seen.bad_gradient) == (6, 6)
+    # At the linear's output it is infinite; times the input, which is 0, NaN.
+    assert [(mark.layer, mark.text) for mark in found.marks if mark.kind == "non-finite"] == [
+        (0, "4 values of its output's gradient are not finite")
+    ]
+    w.clear_grad()
+    with np.errstate(all="ignore"), ut.trace() as found:
+        ut.sum(ut.linear(ut.Variable(np.array([[np.inf, 1.0, 1.0]])), w) * 0.0).backward()
+    assert "2 values of the gradient of w are not finite" in [mark.text for mark in found.marks if mark.layer == 0]
+
+
 def test_watch_records_what_numpy_says_and_changes_nothing(rng: np.random.Generator) -> None:
     x, start = rng.standard_normal((8, 3)), rng.standard_normal((2, 3))
 

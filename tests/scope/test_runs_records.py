@@ -11,7 +11,7 @@ import pytest
 from undertow.errors import FormatError, UndertowError, UndertowWarning
 from undertow.scope.runs.looks import update_ratio, usual_every
 from undertow.scope.runs.reader import MOST_ITERATIONS, MOST_LAYERS, find_run, is_run, read_history
-from undertow.scope.runs.records import FILE, Header, LayerNumbers, column, line_of, parsed, plain
+from undertow.scope.runs.records import FILE, Header, LayerNumbers, column, line_of, parsed, plain, there
 from undertow.scope.runs.writer import RunWriter
 
 LAYERS = (("0", "convolutional"), ("1", "shortcut"))
@@ -31,7 +31,9 @@ def iterations(path: Path) -> list[tuple[int, float]]:
 
 def test_numbers() -> None:
     assert [plain(x) for x in (1.0, 0.123456789, math.nan, math.inf, -math.inf)] == [1, 0.123457, "nan", "inf", "-inf"]
-    assert column([math.nan, 2.5, math.inf]) == [None, 2.5, "inf"]
+    assert column([None, 2.5, math.inf, math.nan]) == [None, 2.5, "inf", "nan"]
+    assert there([math.nan, 1.0]) == [None, 1.0]
+    assert str(there([math.nan, math.nan], [True, False])) == "[nan, None]"
     assert parsed(line_of({"k": "iteration", "i": 3, "loss": "nan"})) == {"k": "iteration", "i": 3, "loss": "nan"}
     for wrong in ("", "{", "[1]", '{"k":"other","i":1}', '{"k":"iteration","i":"1"}', '{"k":"iteration","i":true}'):
         assert parsed(wrong) is None
@@ -40,7 +42,7 @@ def test_numbers() -> None:
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     writer = RunWriter(tmp_path / "run", header())
     writer.iteration(1, {"loss": 2.5, "rate": 1e-3})
-    numbers = LayerNumbers({"output": [1.5, math.nan], "bad": [0, 3]}, [("non-finite", 1, "3 values")])
+    numbers = LayerNumbers({"output": [1.5, None], "bad": [0, 3]}, [("non-finite", 1, "3 values")])
     writer.layers(1, numbers)
     writer.measure(1, {"mAP": 0.25})
     writer.end(1, True)

@@ -294,3 +294,14 @@ def test_a_training_of_ones_own_that_fails(tmp_path: Path) -> None:
     assert records(tmp_path / "run", "end") == [{"k": "end", "i": 0, "stopped": True}]
     with pytest.raises(UndertowError, match="no iteration was recorded"):
         ut.watch([w]).last("weight")
+
+
+def test_gradients_that_are_not_finite_are_told_and_marked(tmp_path: Path) -> None:
+    w, unused = ut.Parameter(np.ones((2, 3)), name="w"), ut.Parameter(np.ones(2), name="unused")
+    with np.errstate(all="ignore"), OwnRun(tmp_path / "run", [w, unused], every=1) as run, run.iteration():
+        ut.sum(ut.sqrt(ut.linear(ut.Variable(np.zeros((2, 3))), w))).backward()
+    assert np.isnan(w.grad).all()
+    look = records(tmp_path / "run", "layers")[0]
+    assert look["values"]["weight_gradient"] == ["nan", None]
+    assert look["values"]["bad"] == [6, 0]
+    assert look["marks"] == [["non-finite", 0, "6 of its values or its gradient's are not finite"]]

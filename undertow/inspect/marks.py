@@ -39,15 +39,22 @@ def marks_of(layers: Sequence[LayerTrace], input_rms: float) -> list[Mark]:
 def _non_finite(layers: Sequence[LayerTrace]) -> Iterator[Mark]:
     for layer in layers:
         for name, parameter in layer.parameters.items():
-            if parameter.bad:
-                yield _mark("non-finite", layer, f"{parameter.bad:.0f} values of {name} are not finite")
+            if (own := parameter.bad - parameter.bad_gradient) > 0:
+                yield _mark("non-finite", layer, f"{own:.0f} values of {name} are not finite")
     bad = [layer for layer in layers if layer.output.bad > 0]
     if bad:
         yield _mark("non-finite", bad[0], f"{bad[0].output.bad:.0f} values of its output are not finite", len(bad))
-    back = [layer for layer in reversed(layers) if layer.gradient.bad > 0]
+    back = [(layer, told) for layer in reversed(layers) if (told := _bad_gradient(layer))]
     if back:
-        text = f"{back[0].gradient.bad:.0f} values of its output's gradient are not finite"
-        yield _mark("non-finite", back[0], text, len(back))
+        yield _mark("non-finite", *back[0], len(back))
+
+
+def _bad_gradient(layer: LayerTrace) -> str:
+    """What is not finite among the gradients of a layer; "" for nothing."""
+    if layer.gradient.bad > 0:
+        return f"{layer.gradient.bad:.0f} values of its output's gradient are not finite"
+    named = ((name, p.bad_gradient) for name, p in layer.parameters.items() if p.bad_gradient > 0)
+    return next((f"{count:.0f} values of the gradient of {name} are not finite" for name, count in named), "")
 
 
 def _forward(layers: Sequence[LayerTrace], input_rms: float) -> Iterator[Mark]:

@@ -27,13 +27,15 @@ SAMPLES = 4096
 class ParameterTrace:
     """Norms of a parameter and its gradient. update: norm of the first step, rate * gradient, over that of the weights.
 
-    nan where there is no gradient, or no weights to compare with. bad: values that are not finite.
+    nan where there is no gradient, or no weights to compare with. bad: values of both that are not finite, which the
+    norms leave out; bad_gradient: those of the gradient.
     """
 
     norm: float
     gradient: float
     update: float
     bad: float = 0.0
+    bad_gradient: float = 0.0
 
 
 @dataclass
@@ -77,7 +79,7 @@ class LayerTrace:
             return
         slope = statistics_of(gradient)
         update = rate * slope.norm / weights.norm if weights.norm > 0 else math.nan
-        self.parameters[name] = ParameterTrace(weights.norm, slope.norm, update, weights.bad)
+        self.parameters[name] = ParameterTrace(weights.norm, slope.norm, update, weights.bad + slope.bad, slope.bad)
         self.samples[f"gradient of {name}"] = sampled(gradient)
 
     @property

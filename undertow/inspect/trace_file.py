@@ -48,6 +48,7 @@ def save_trace(trace: Trace, path: PathLike) -> None:
         "parameter_layers": np.array([index for index, _, _ in parameters], dtype=np.int64),
         "parameter_names": np.array([name for _, name, _ in parameters], dtype=np.str_),
         "parameters": np.array([(p.norm, p.gradient, p.update, p.bad) for _, _, p in parameters]).reshape(-1, 4),
+        "bad_gradients": np.array([p.bad_gradient for _, _, p in parameters], np.float64),
         "sent": np.array(sent, np.float64).reshape(-1, 3),
     }
     for layer in layers:
@@ -118,8 +119,12 @@ class _Reader:
 def _take_parameters(found: _Reader, trace: Trace) -> None:
     owners = found.array("parameter_layers", "whole", 1)
     names = found.array("parameter_names", "text", 1, len(owners))
-    for owner, name, row in zip(owners, names, found.array("parameters", "number", 2, len(owners), 4), strict=True):
-        trace.layers[_index(found, owner, trace)].parameters[str(name)] = ParameterTrace(*row.tolist())
+    rows = found.array("parameters", "number", 2, len(owners), 4)
+    # Traces of earlier versions do not have it.
+    known = "bad_gradients" in found.arrays
+    bad = found.array("bad_gradients", "number", 1, len(owners)) if known else np.zeros(len(owners))
+    for owner, name, row, count in zip(owners, names, rows, bad, strict=True):
+        trace.layers[_index(found, owner, trace)].parameters[str(name)] = ParameterTrace(*row.tolist(), bad_gradient=float(count))
     sent = found.array("sent", "number", 2)
     if sent.shape[1] != 3:
         raise found.wrong(f"the array 'sent' has {sent.shape[1]} columns, not 3")

@@ -36,8 +36,9 @@ class watch:
     model: a Module, a Darknet Network, a Caffe Net, or Parameters. every: how often. activations: record the
     statistics of every operation too, as `ut.trace` does; a planned step runs unplanned in those iterations.
 
-    names: of the parameters. iterations: which were recorded. Without activations no hook is entered and nothing is
-    written: the run's numbers are the same as unwatched.
+    names: of the parameters. iterations: which were recorded. with_gradient: which parameters had a gradient in the
+    last of them; NaN in a table stands for none, and for one that is NaN. Without activations no hook is entered and
+    nothing is written: the run's numbers are the same as unwatched.
     """
 
     def __init__(self, model: Any, *, every: int = 10, activations: bool = False) -> None:
@@ -52,6 +53,7 @@ class watch:
         self.iteration = 0
         self.iterations: list[int] = []
         self.traces: list[Trace] = []
+        self.with_gradient: tuple[bool, ...] = ()
         self._rows: list[Array] = []
         self._before: dict[str, Array] = {}
         self._activations = activations
@@ -73,6 +75,7 @@ class watch:
             self._hook = None
         if self._before and kind is None:
             self._rows.append(self._row())
+            self.with_gradient = tuple(_gradient(p) is not None for p in self._parameters.values())
             self.iterations.append(self.iteration)
         self._before = {}
         self.iteration += 1

@@ -15,7 +15,7 @@ from undertow.inspect.trace import Trace
 from undertow.inspect.watch import norm_of
 from undertow.scope.runs.looks import numbers_of, together, update_ratio, usual_every
 from undertow.scope.runs.probe import SAMPLES, can_probe, probe
-from undertow.scope.runs.records import Header, LayerNumbers, now
+from undertow.scope.runs.records import Header, LayerNumbers, now, there
 from undertow.scope.runs.writer import RunWriter
 
 
@@ -113,7 +113,7 @@ class RunRecorder(TrainingWatcher):
             updates[index] = update_ratio(before, after)
         found: Trace | None = probe(net) if self._probes else None
         if found is None:
-            return LayerNumbers({"update": updates, "weights": [_weights(net, index) for index in range(net.n)]})
+            return LayerNumbers({"update": there(updates), "weights": there(_weights(net, i) for i in range(net.n))})
         numbers = numbers_of(found.layers, updates)
         numbers.marks = [(mark.kind, mark.layer, mark.text) for mark in found.marks]
         return numbers

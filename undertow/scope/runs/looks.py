@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from undertow.inspect.record import Array
 from undertow.inspect.trace import LayerTrace
 from undertow.inspect.watch import norm_of
-from undertow.scope.runs.records import LayerNumbers
+from undertow.scope.runs.records import LayerNumbers, there
 
 # Unless told otherwise, the layers are looked at so many times in a run, but not more often than every 20 iterations.
 LOOKS, LEAST_EVERY = 400, 20
@@ -39,17 +39,29 @@ def update_ratio(before: Mapping[str, Array], after: Mapping[str, Array]) -> flo
 
 def numbers_of(layers: Sequence[LayerTrace], updates: Sequence[float]) -> LayerNumbers:
     """One record, from the traces of all layers and the update-to-weight ratio of each."""
-    rows: dict[str, list[float]] = {"update": list(updates)}
+    rows: dict[str, list[float | None]] = {"update": there(updates)}
     for name, part in (("output", "norm"), ("mean", "mean"), ("deviation", "deviation"), ("zeros", "zeros"),
                        ("saturated", "saturated"), ("dead", "dead")):  # fmt: skip
-        rows[name] = [getattr(layer.output, part) for layer in layers]
-    rows["gradient"] = [layer.gradient.norm for layer in layers]
-    rows["weights"] = [together([p.norm for p in layer.parameters.values()]) for layer in layers]
-    rows["weight_gradient"] = [
-        together([p.gradient for p in layer.parameters.values() if not math.isnan(p.gradient)]) for layer in layers
-    ]
-    rows["bad"] = [_bad(layer) for layer in layers]
+        wrong = [layer.output.bad > 0 and part not in ("saturated", "dead") for layer in layers]
+        rows[name] = there([getattr(layer.output, part) for layer in layers], wrong)
+    rows["gradient"] = there([layer.gradient.norm for layer in layers], [layer.gradient.bad > 0 for layer in layers])
+    rows["weights"] = there(
+        [together([p.norm for p in layer.parameters.values()]) for layer in layers],
+        [any(p.bad > 0 for p in layer.parameters.values()) for layer in layers],
+    )
+    slopes = [_gradients(layer) for layer in layers]
+    rows["weight_gradient"] = there(map(together, slopes), map(bool, slopes))
+    rows["bad"] = there(map(_bad, layers))
     return LayerNumbers(rows)
+
+
+def _gradients(layer: LayerTrace) -> list[float]:
+    """The norms of those gradients of its parameters that are there; NaN for one without any finite value."""
+    return [
+        p.gradient
+        for name, p in layer.parameters.items()
+        if f"gradient of {name}" in layer.samples and (p.bad > 0 or not math.isnan(p.gradient))
+    ]
 
 
 def _bad(layer: LayerTrace) -> float:

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any
 
 from undertow.inspect.watch import watch
-from undertow.scope.runs.records import Header, LayerNumbers, now
+from undertow.scope.runs.records import Header, LayerNumbers, now, there
 from undertow.scope.runs.writer import RunWriter
 
 FIELDS = ("weights", "weight_gradient", "update", "bad")
@@ -69,13 +69,29 @@ class OwnRun:
         self._done += 1
         self.writer.iteration(self._done, {**numbers, "seconds": time.perf_counter() - begun})
         if len(self._seen.iterations) > recorded:
-            columns = {
-                "weights": self._seen.last("weight"),
-                "weight_gradient": self._seen.last("gradient"),
-                "update": self._seen.last("update"),
-                "bad": self._seen.last("bad"),
+            self.writer.layers(self._done, self._look())
+
+    def _look(self) -> LayerNumbers:
+        seen = self._seen
+        weights, slopes, updates, bad = (
+            [float(x) for x in seen.last(field)] for field in ("weight", "gradient", "update", "bad")
+        )
+        found = LayerNumbers(
+            {
+                "weights": weights,
+                "weight_gradient": there(slopes, seen.with_gradient),
+                "update": there(
+                    updates, [count > 0 and weight != 0 for count, weight in zip(bad, weights, strict=True)]
+                ),
+                "bad": bad,
             }
-            self.writer.layers(self._done, LayerNumbers({name: list(map(float, row)) for name, row in columns.items()}))
+        )
+        found.marks = [
+            ("non-finite", i, f"{count:.0f} of its values or its gradient's are not finite")
+            for i, count in enumerate(bad)
+            if count > 0
+        ]
+        return found
 
     def measure(self, **values: float) -> None:
         """What a validation found, by name."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
@@ -59,9 +59,9 @@ class Header:
 
 @dataclass
 class LayerNumbers:
-    """One record of all layers: columns by field, NaN where a layer has no such number; marks: kind, layer, text."""
+    """One record of all layers: columns by field, None where a layer has no such number; marks: kind, layer, text."""
 
-    values: dict[str, list[float]] = field(default_factory=dict)
+    values: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
     marks: list[tuple[str, int, str]] = field(default_factory=list)
 
 
@@ -90,9 +90,17 @@ def plain(value: float) -> float | int | str:
     return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
 
 
-def column(values: Iterable[float]) -> list[float | int | str | None]:
-    """The numbers of a field for all layers; NaN, which stands for "has none", becomes null."""
-    return [None if math.isnan(value) else plain(value) for value in values]
+def column(values: Iterable[float | None]) -> list[float | int | str | None]:
+    """The numbers of a field for all layers; None, for "has none", becomes null, and NaN is told as what it is."""
+    return [None if value is None else plain(value) for value in values]
+
+
+def there(values: Iterable[float], wrong: Iterable[bool] | None = None) -> list[float | None]:
+    """Numbers where NaN stands for "has none", as records have them. wrong: where NaN is the number itself."""
+    if wrong is None:
+        return [None if math.isnan(value) else value for value in values]
+    pairs = zip(values, wrong, strict=True)
+    return [None if math.isnan(value) and not is_wrong else value for value, is_wrong in pairs]
 
 
 def now() -> str:

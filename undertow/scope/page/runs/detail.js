@@ -3,7 +3,7 @@
 import { h, show } from "scope/dom";
 import { lineChart } from "scope/chart";
 import { iterationText, joined, sample } from "runs/charts";
-import { FIELDS, exactText, layerText } from "runs/fields";
+import { FIELDS, layerText } from "runs/fields";
 
 export class Detail {
   /** go(layer, iteration): called when a mark is clicked. */
@@ -28,7 +28,7 @@ export class Detail {
     show(this.table, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "iteration"), head)),
       h("tbody", {}, fields.map((key) => h("tr", { class: key === field ? "shown" : null, "data-field": key },
         h("th", { scope: "row" }, FIELDS[key].short),
-        runs.map((run, i) => h("td", { class: "number" }, exactText(run.at(key, layer, looks[i]))))))));
+        runs.map((run, i) => h("td", { class: "number" }, run.text(key, layer, looks[i])))))));
     this.#line(runs, field, layer, log);
     this.#marks(runs, looks);
   }
@@ -62,6 +62,13 @@ export class Detail {
       h("li", {}, h("button", { type: "button", class: "mark", onclick: () => this.go(layer, looks[i].i) },
         h("span", { class: kind === "non-finite" ? "tag bad" : "tag back" }, kind),
         ` ${runs.length > 1 ? `${run.letter}, ` : ""}${layerText(run.layers[layer] ?? [layer, ""])}: ${text}`))));
-    show(this.marks, found.length ? h("ul", {}, found) : h("p", { class: "soft" }, "nothing vanishes, explodes or is dead; all values are finite"));
+    show(this.marks, found.length ? h("ul", {}, found) : h("p", { class: "soft" }, finding(runs, looks)));
   }
+}
+
+/** What there is to say of looks without marks. Runs of one's own tell of parameters alone. */
+function finding(runs, looks) {
+  if (looks.some((look) => look?.values.bad?.some((count) => count > 0))) return "not all values are finite";
+  if (runs.every((run) => run.header.fields.includes("dead"))) return "nothing vanishes, explodes or is dead; all values are finite";
+  return "all values are finite";
 }

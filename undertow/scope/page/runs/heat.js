@@ -190,12 +190,12 @@ export class HeatMap {
 
   /** A cell in words: its number first, then what is wrong there. */
   words(layer, look) {
-    const value = look.values[this.field]?.[layer];
+    const value = look.nan.has(`${this.field} ${layer}`) ? "nan" : numberText(look.values[this.field]?.[layer]);
     const wrong = [];
     if (look.values.bad?.[layer] > 0) wrong.push(`${look.values.bad[layer]} values not finite`);
     if (look.values.dead?.[layer] >= DEAD) wrong.push(`${Math.round(100 * look.values.dead[layer])}% of its channels dead`);
     for (const [kind, at, text] of look.marks) if (at === layer && kind !== "dead") wrong.push(`${kind}: ${text}`);
-    const parts = [`${numberText(value)} at ${layerText(this.run.layers[layer])}, iteration ${look.i}`, ...wrong];
+    const parts = [`${value} at ${layerText(this.run.layers[layer])}, iteration ${look.i}`, ...wrong];
     return parts.join("; ");
   }
 

@@ -1,5 +1,7 @@
 // One run: its header and records, in memory, kept short enough to be drawn.
 
+import { exactText } from "runs/fields";
+
 const MOST_ITERATIONS = 8000;
 const MOST_LOOKS = 2000;
 
@@ -85,7 +87,8 @@ export class Run {
       this.end = null;
     } else if (record.k === "layers") {
       const values = Object.entries(record.values).map(([key, row]) => [key, Float64Array.from(row, number)]);
-      this.looks.take({ i, values: Object.fromEntries(values), marks: record.marks });
+      const words = Object.entries(record.values).flatMap(([key, row]) => row.flatMap((value, layer) => (value === "nan" ? [`${key} ${layer}`] : [])));
+      this.looks.take({ i, values: Object.fromEntries(values), nan: new Set(words), marks: record.marks });
     } else if (record.k === "measure") this.measures.take({ i, values: numbers(record.values) });
     else if (record.k === "note") this.notes.push(record);
     else if (record.k === "end") this.end = record;
@@ -104,6 +107,11 @@ export class Run {
   at(field, layer, look) {
     const row = look?.values[field];
     return row === undefined ? NaN : row[layer];
+  }
+
+  /** The same as it stands in the file: NaN that is the number is no "-", which says that there is none. */
+  text(field, layer, look) {
+    return look?.nan.has(`${field} ${layer}`) ? "nan" : exactText(this.at(field, layer, look));
   }
 
   /** The look nearest to an iteration. */
