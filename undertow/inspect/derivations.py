@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from undertow.functions.norm_batch import BatchNorm
 from undertow.inspect.record import Call
 
 _PRODUCT = (
@@ -52,6 +53,10 @@ DERIVATIONS: dict[str, tuple[str, ...]] = {
         "mean and s depend on every x of the channel too: a shift of all x changes nothing, nor does a stretch",
         "so gx is gh / s without its part along 1 and along h:  gx = gamma/s (gy - mean(gy) - h mean(gy h))",
     ),
+    "batch_norm, given statistics": (
+        "mean and s are constants here: each y depends on one x of its place alone, by dy/dx = gamma / s",
+        "so gx = gamma/s gy;  beside dgamma and dbeta stand  ggamma = sum(gy (x - mean)) / s,  gbeta = sum(gy)",
+    ),
     "softmax": (
         "dy_i/dx_j = y_i (1 if i = j else 0) - y_i y_j",
         "gx_j = sum over i of gy_i dy_i/dx_j = y_j (gy_j - sum of gy y)",
@@ -83,4 +88,12 @@ def derivation(name: str) -> tuple[str, ...]:
 
 def derivation_of(call: Call) -> tuple[str, ...]:
     """The lines for a call: of an operation with variants, those of the one that runs."""
+    function = call.function
+    if isinstance(function, BatchNorm) and function.rule.backward is not None:
+        return (
+            *derivation("batch_norm"),
+            "Darknet puts an s of its own into this, and takes the statistics as they are",
+        )
+    if isinstance(function, BatchNorm) and function.given:
+        return derivation("batch_norm, given statistics")
     return derivation(call.name)

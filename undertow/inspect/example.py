@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from undertow.core.backward import grad
+from undertow.core.function import Function
 from undertow.core.modes import enable_grad, precision
 from undertow.core.registry import Sample
 from undertow.core.variable import Variable
 from undertow.errors import UndertowError
-from undertow.functions.conv import Conv
-from undertow.functions.linalg import Linear
-from undertow.inspect.record import Array, Call
-from undertow.kernels.geometry import ConvGeometry
+from undertow.inspect.cutting import cut, own_function, settings_of
+from undertow.inspect.record import Array, Call, Recorder
 
 STEP = 1e-5
 # Slopes on both sides of a place that differ by more than this, relative to the larger, are those of a kink.
@@ -27,7 +26,6 @@ _TRIED = 8
 MOST, SOME = 64, 8
 # A sample of about this size is read at a glance.
 HANDY = 10
-Compute = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,8 @@ class Example:
     """arrays: the operands; gy: of the result y, random. gradients: by the engine, None where there is none.
 
     y: of several results the loss, where one of them is a single number, else the first. differences: gradients by
-    central differences of sum(gy * y), NaN where they were not taken. origin: where the numbers come from.
+    central differences of sum(gy * y), NaN where they were not taken. origin: where the numbers come from. settings: of
+    the operation in the example. result: what the formulas call y, `y` or `loss`.
     """
 
     arrays: tuple[Array, ...]
@@ -44,6 +43,8 @@ class Example:
     gradients: tuple[Array | None, ...]
     differences: tuple[Array | None, ...]
     origin: str
+    settings: str
+    result: str
 
     @property
     def largest_error(self) -> float:
@@ -56,21 +57,33 @@ class Example:
         return largest
 
 
+@dataclass(frozen=True)
+class _Candidate:
+    """arrays and which of them get a gradient; a function that has not run; see `Example` for the rest."""
+
+    arrays: tuple[Array, ...]
+    function: Function
+    wanted: tuple[bool, ...]
+    origin: str
+    settings: str
+
+
 def example(call: Call, seed: int = 0) -> Example | None:
     """An example of this operation; None for one without a gradient.
 
-    It is this call cut down to a few values, where the operation allows that, else a small sample that the registry
-    keeps for tests, one whose gradient is not 0 everywhere if there is one. float64, reference kernels.
+    It is this call cut down to a few values, where the operation allows that; else a small sample that the registry
+    keeps for tests, computed with this call's settings if they fit it, else with its own, of the same variant if there
+    is one; one whose gradient is not 0 everywhere if there is one. float64, reference kernels.
     """
     entry = call.entry
     if entry is not None and entry.gradient in ("none", "estimate"):
         return None
     rng = np.random.default_rng(seed)
     empty = None
-    for arrays, compute, origin in _candidates(call, rng):
+    for candidate in _candidates(call, rng):
         try:
             with np.errstate(all="ignore"):
-                found = _computed(arrays, compute, origin, rng)
+                found = _computed(candidate, rng)
         except (UndertowError, ValueError, IndexError, TypeError, NotImplementedError):
             continue
         if found is None or not all(np.isfinite(g).all() for g in (*found.gradients, found.y) if g is not None):
@@ -81,83 +94,91 @@ def example(call: Call, seed: int = 0) -> Example | None:
     return empty
 
 
-def _candidates(call: Call, rng: np.random.Generator) -> list[tuple[tuple[Array, ...], Compute, str]]:
-    found = []
-    cut = _cut(call)
+def _candidates(call: Call, rng: np.random.Generator) -> Iterator[_Candidate]:
+    own = cut(call)
+    settings = settings_of(call.function)
     # Values that are all 0, such as a state at its beginning, show nothing, and lie on the kink of a rectifier.
-    if cut is not None and cut[0][0].any():
-        found.append((*cut, "values of this layer, cut to a corner"))
+    if own is not None and own[0][0].any():
+        whole = tuple(a.shape for a in own[0]) == call.in_shapes
+        origin = f"values of this layer{'' if whole else ', cut to a corner'}"
+        yield _Candidate(tuple(own[0]), own[1], _floats(own[0]), origin, settings_of(own[1]))
     entry = call.entry
-    if entry is not None:
-        samples = sorted(entry.samples(rng), key=lambda sample: _handiness(sample, call))
-        found += [(sample.args, sample.call, f"a sample of the operation {entry.name}") for sample in samples[:_TRIED]]
-    return found
+    if entry is None:
+        return
+    samples = [made for sample in entry.samples(rng) if (made := _run(sample, call)) is not None]
+    samples.sort(key=lambda made: (settings_of(made.function) != settings, *_handiness(made, call)))
+    origin = f"a sample of the operation {entry.name}"
+    for made in samples[:_TRIED]:
+        arrays = tuple(_double(x.data) for x in made.operands)
+        if len(arrays) == len(call.operands):
+            yield _Candidate(arrays, own_function(call.function), made.wanted, f"{origin} with this layer's settings",
+                             settings)  # fmt: skip
+    for made in samples[:_TRIED]:
+        told = settings_of(made.function)
+        where = origin if told == settings else f"{origin} with settings of its own"
+        arrays = tuple(_double(x.data) for x in made.operands)
+        yield _Candidate(arrays, own_function(made.function), made.wanted, where, told)
 
 
-def _handiness(sample: Sample, call: Call) -> tuple[bool, float]:
-    """Samples that grow or shrink as this call does come first, then those of a handy size."""
-    sizes = [a.size for a in sample.args]
-    size = abs(math.log(max(sum(sizes), 1) / HANDY))
-    if len(call.in_shapes) != 1 or len(call.out_shapes) != 1:
-        return (False, size)
-    grows = math.prod(call.out_shapes[0]) - math.prod(call.in_shapes[0])
+def _run(sample: Sample, call: Call) -> Call | None:
+    """What a sample calls of this operation; None where it does not, or cannot be run."""
+    recorder = Recorder()
+    recorder.enter()
     try:
-        with np.errstate(all="ignore"):
-            result = sample.call(*[Variable(a, requires_grad=False) for a in sample.args])
+        with np.errstate(all="ignore"), enable_grad(), recorder:
+            sample.call(*[Variable(a, requires_grad=a.dtype.kind == "f") for a in sample.args])
     except (UndertowError, ValueError, IndexError, TypeError, NotImplementedError):
-        return (True, size)
-    made = result.size if isinstance(result, Variable) else 0
-    return (int(np.sign(grows)) != int(np.sign(made - sizes[0])), size)
+        return None
+    return next((made for made in recorder.calls[0] if type(made.function) is type(call.function)), None)
 
 
-def _cut(call: Call) -> tuple[tuple[Array, ...], Compute] | None:
-    """Operands cut to a corner, and the operation for them."""
-    xs = [np.asarray(x.data) for x in call.operands]
-    function = call.function
-    if isinstance(function, Conv) and isinstance(function.geometry, ConvGeometry):
-        dy, dx = function.geometry.dilation
-        kh, kw = xs[1].shape[2:]
-        high, wide = (kh - 1) * dy + 2, (kw - 1) * dx + 2
-        x, w = xs[0][:1, :1, :high, :wide], xs[1][:1, :1]
-        geometry = ConvGeometry(dilation=function.geometry.dilation)
-        return (_double(x), _double(w), *[_double(b[:1]) for b in xs[2:]]), lambda *vs: Conv(geometry)(*vs)
-    if isinstance(function, Linear) and xs[0].ndim == 2:
-        x, w = xs[0][:2, :3], xs[1][:2, :3]
-        return (_double(x), _double(w), *[_double(b[:2]) for b in xs[2:]]), lambda *vs: function._fresh()(*vs)
-    same = xs[0].ndim > 0 and len({x.shape for x in xs}) == 1 and call.out_shapes == (xs[0].shape,)
-    if same and all(x.dtype.kind == "f" for x in xs) and call.name not in ("batch_norm", "max_pool2d", "avg_pool2d"):
-        corner = (*(slice(0, 1) for _ in xs[0].shape[:-1]), slice(0, 5))
-        return tuple(_double(x[corner]) for x in xs), lambda *vs: function._fresh()(*vs)
-    return None
+def _handiness(made: Call, call: Call) -> tuple[bool, float]:
+    """Samples that grow or shrink as this call does come first, then those of a handy size."""
+    size = abs(math.log(max(sum(x.size for x in made.operands), 1) / HANDY))
+    return (_growth(made) != _growth(call), size)
+
+
+def _growth(call: Call) -> int:
+    if len(call.in_shapes) != 1 or len(call.out_shapes) != 1:
+        return 0
+    return int(np.sign(math.prod(call.out_shapes[0]) - math.prod(call.in_shapes[0])))
+
+
+def _floats(arrays: Sequence[Array]) -> tuple[bool, ...]:
+    return tuple(a.dtype.kind == "f" for a in arrays)
 
 
 def _double(x: Array) -> Array:
-    return np.array(x, np.float64)
+    return np.array(x, np.float64) if x.dtype.kind == "f" else x
 
 
-def _computed(arrays: tuple[Array, ...], compute: Compute, origin: str, rng: np.random.Generator) -> Example | None:
-    floats = [a.dtype.kind == "f" for a in arrays]
-    if not any(floats):
+def _computed(candidate: _Candidate, rng: np.random.Generator) -> Example | None:
+    arrays, wanted = candidate.arrays, candidate.wanted
+    if not any(wanted):
         return None
+
+    def compute(*xs: Variable) -> Any:
+        return candidate.function._fresh()(*xs)
+
     with enable_grad(), precision("reference"):
-        variables = [Variable(a, requires_grad=f) for a, f in zip(arrays, floats, strict=True)]
-        result = compute(*variables)
-        results = _several(result)
+        variables = [Variable(a, requires_grad=f) for a, f in zip(arrays, wanted, strict=True)]
+        results = _several(compute(*variables))
         told = next((i for i, y in enumerate(results[1:], 1) if y.size == 1 and y.requires_grad), 0)
         y = results[told]
         if not y.requires_grad:
             return None
         gy = np.round(rng.standard_normal(y.shape), 2)
-        wanted = [v for v, f in zip(variables, floats, strict=True) if f]
-        engine = iter(grad(y, wanted, gy))
-        gradients = tuple(next(engine).data if f else None for f in floats)
+        engine = iter(grad(y, [v for v, f in zip(variables, wanted, strict=True) if f], gy))
+        given = [next(engine) if f else None for f in wanted]
+        gradients = tuple(None if g is None else g.data for g in given)
 
         def loss(*xs: Array) -> float:
             again = compute(*[Variable(x, requires_grad=False) for x in xs])
             return float(np.sum(gy * _several(again)[told].data))
 
         differences = tuple(None if g is None else _central(loss, arrays, i, g) for i, g in enumerate(gradients))
-    return Example(arrays, y.data, gy, gradients, differences, origin)
+    names = candidate.origin, candidate.settings, "loss" if told else "y"
+    return Example(arrays, y.data, gy, gradients, differences, *names)
 
 
 def _several(result: Any) -> Sequence[Variable]:

@@ -40,6 +40,14 @@ def name_of(call: Call) -> str:
     return f"{call.name} {function.name}" if isinstance(function, DarknetActivation) else call.name
 
 
+def is_derivative(call: Call) -> bool:
+    """Whether the way back is meant to be the derivative of the way forward: False for Darknet's own formulas."""
+    function = call.function
+    if isinstance(function, BatchNorm):
+        return function.rule.backward is None
+    return not isinstance(function, DarknetActivation) or function.rule == "true"
+
+
 def forward_of(call: Call) -> str:
     """The forward formula; "" for an operation of the user's."""
     function, entry = call.function, call.entry

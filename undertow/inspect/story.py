@@ -13,8 +13,23 @@ from undertow.inspect.formulas import is_free, products
 from undertow.inspect.place import backward_place, place_of
 from undertow.inspect.record import Array, Call
 from undertow.inspect.repeats import backward_lines, counted, fullest, head, kinds, sequence
-from undertow.inspect.specific import backward_of, forward_of, name_of
+from undertow.inspect.specific import backward_of, forward_of, is_derivative, name_of
 from undertow.inspect.text import array_lines, shapes_text
+
+# Names of operands, of several at once; the first whose names a formula holds is taken.
+_CALLED = (
+    ("x", "gamma", "beta"), ("x", "truth"), ("x", "target"), ("x", "t"), ("x", "source"), ("c", "x"), ("a", "b", "s"),
+    ("x", "a"), ("a", "b"), ("x", "s"),
+)  # fmt: skip
+# Those that no formula lists in this order.
+_BY_OPERATION = {
+    "kl_divergence": ("log_q", "p"),
+    "iseg_loss": ("x", "truth"),
+    "xnor_conv2d": ("x", "w"),
+    "rnn": ("x", "h0", "w_x", "w_h", "b"),
+    "lstm": ("x", "h0", "c0", "w_x", "w_h", "b"),
+    "gru": ("x", "h0", "w_x", "w_h", "b_x", "b_h"),
+}
 
 
 def story(explanation: Explanation, layer: str | int, seed: int = 0) -> list[str]:
@@ -52,15 +67,21 @@ def _of_calls(calls: list[Call], seed: int) -> list[str]:
         lines += [f"            here: {line}" for line in backward_lines(calls)]
     lines.append(f"  computed in {backward_place(call.function)}")
     found = example(call, seed)
-    return lines if found is None else [*lines, *_example_lines(found, entry.forward)]
+    if found is None:
+        return lines
+    lines += _example_lines(found, _names_of(call.name, entry.forward, len(found.arrays)))
+    if not is_derivative(call):
+        lines.append("    this way back is Darknet's own and not the derivative: differences may part from it")
+    return lines
 
 
-def _example_lines(found: Example, formula: str) -> list[str]:
-    lines = [f"  in numbers, {found.origin}:"]
-    names = _names(formula, len(found.arrays))
+def _example_lines(found: Example, names: tuple[str, ...]) -> list[str]:
+    lines = [f"  in numbers, {found.origin}{f' ({found.settings})' if found.settings else ''}:"]
     for name, array in zip(names, found.arrays, strict=True):
         lines += [f"    {line}" for line in array_lines(name, array)]
-    lines += [f"    {line}" for line in [*array_lines("y", found.y), *array_lines("gy", found.gy)]]
+    lines += [
+        f"    {line}" for line in [*array_lines(found.result, found.y), *array_lines(f"g{found.result}", found.gy)]
+    ]
     for name, gradient, difference in zip(names, found.gradients, found.differences, strict=True):
         if gradient is None:
             continue
@@ -81,14 +102,18 @@ def _compared(name: str, gradient: Array, difference: Array) -> list[str]:
     return [*array_lines(title, gradient[known]), *array_lines("there by central differences", difference[known])]
 
 
+def _names_of(operation: str, formula: str, count: int) -> tuple[str, ...]:
+    known = _BY_OPERATION.get(operation, ())
+    return known if len(known) == count else _names(formula, count)
+
+
 def _names(formula: str, count: int) -> tuple[str, ...]:
     """What the formula calls the operands."""
+    if count == 1:
+        return ("x",)
     if "x_0" in formula:
         return tuple(f"x_{i}" for i in range(count))
-    if count == 2 and re.search(r"\ba\b", formula) and re.search(r"\bb\b", formula):
-        return ("a", "b")
-    if count == 2 and re.search(r"\bt\b", formula):
-        return ("x", "t")
-    if count == 3 and "gamma" in formula:
-        return ("x", "gamma", "beta")
+    for names in _CALLED:
+        if len(names) == count and all(re.search(rf"\b{name}\b", formula) for name in names):
+            return names
     return ("x", "w", "b")[:count] if count <= 3 else tuple(f"x{i}" for i in range(count))

@@ -1,0 +1,140 @@
+"""Examples are of the variant that a layer runs, with its settings, and name things as the formulas do."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import undertow as ut
+from tests.inspect.nets import RESIDUAL
+from tests.inspect.test_specific import called
+from undertow.functions.norm_batch import RunningStatistics
+from undertow.inspect.cutting import settings_of
+from undertow.inspect.example import Example, example
+from undertow.inspect.explain import explain
+from undertow.inspect.record import Call
+from undertow.inspect.story import _names_of, story
+from undertow.kernels.reference.batchnorm import DARKNET_CPU, BatchNormRule, Scaling
+
+EPS = 1e-3
+INPUT = 'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 4 dim: 9 dim: 9 } } }\n'
+
+
+def variable(rng: np.random.Generator, *shape: int) -> ut.Variable:
+    return ut.Variable(rng.standard_normal(shape), requires_grad=True)
+
+
+def shown(call: Call) -> Example:
+    found = example(call)
+    assert found is not None
+    return found
+
+
+def normalised(x: np.ndarray, mean: np.ndarray, variance: np.ndarray, found: Example) -> np.ndarray:
+    axes = (1, -1) + (1,) * (x.ndim - 2)
+    gamma, beta = (a.reshape(axes) for a in found.arrays[1:])
+    return gamma * (x - mean.reshape(axes)) / np.sqrt(variance.reshape(axes) + EPS) + beta
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4, 4), (5, 3), (1, 3)])
+def test_a_batch_norm_of_the_batch_is_shown_with_the_statistics_of_its_example(
+    shape: tuple[int, ...], rng: np.random.Generator
+) -> None:
+    arrays = variable(rng, *shape), variable(rng, 3), variable(rng, 3)
+    running = RunningStatistics(np.zeros(3), np.ones(3), 0.1)
+    call = called(lambda: ut.functions.batch_norm(*arrays, rule=BatchNormRule(Scaling(EPS)), running=running))
+    before = running.mean.copy()
+    found = shown(call)
+    x = found.arrays[0]
+    axes = (0, *range(2, x.ndim))
+    np.testing.assert_allclose(found.y, normalised(x, x.mean(axes), x.var(axes), found))
+    assert found.settings == "mean and variance of the batch"
+    np.testing.assert_allclose(found.gradients[0].sum(axes), 0, atol=1e-12)
+    assert (running.mean == before).all()  # looking at a layer does not train it
+
+
+def test_a_batch_norm_with_given_statistics_is_shown_with_those(rng: np.random.Generator) -> None:
+    arrays = variable(rng, 2, 3, 4, 4), variable(rng, 3), variable(rng, 3)
+    mean, variance = rng.standard_normal(3), rng.uniform(1, 2, 3)
+    found = shown(called(lambda: ut.functions.fixed_batch_norm(*arrays, mean, variance, BatchNormRule(Scaling(EPS)))))
+    channels = found.arrays[0].shape[1]
+    np.testing.assert_allclose(found.y, normalised(found.arrays[0], mean[:channels], variance[:channels], found))
+    scale = found.arrays[1] / np.sqrt(variance[:channels] + EPS)
+    np.testing.assert_allclose(found.gradients[0], found.gy * scale.reshape(1, -1, 1, 1))
+
+
+def test_the_story_of_a_batch_norm_agrees_with_its_formula(tmp_path: Path) -> None:
+    (tmp_path / "net.cfg").write_text(RESIDUAL)
+    told = "\n".join(story(explain(tmp_path / "net.cfg"), 0))
+    assert "in numbers, values of this layer, cut to a corner (mean and variance of the batch):" in told
+    assert "a shift of all x changes nothing" in told
+    net = INPUT + 'layer { name: "bn" type: "BatchNorm" bottom: "data" top: "bn" batch_norm_param { %s } }\n'
+    (tmp_path / "given.prototxt").write_text(net % "use_global_stats: true")
+    told = "\n".join(story(explain(tmp_path / "given.prototxt"), "bn"))
+    assert "backward  gx = gamma/s gy; ggamma" in told
+    assert "mean and s are constants here" in told
+    assert "a shift of all x changes nothing" not in told
+    assert "(given mean and variance):" in told
+
+
+def test_darknets_own_way_back_is_no_derivative_and_says_so(rng: np.random.Generator) -> None:
+    from undertow.inspect.specific import is_derivative
+
+    arrays = variable(rng, 2, 3, 4, 4), variable(rng, 3), variable(rng, 3)
+    assert not is_derivative(called(lambda: ut.functions.batch_norm(*arrays, rule=DARKNET_CPU)))
+    assert is_derivative(called(lambda: ut.functions.batch_norm(*arrays)))
+
+
+def test_windows_are_shown_with_the_layers_own_settings(rng: np.random.Generator) -> None:
+    x, w = variable(rng, 2, 4, 9, 9), variable(rng, 6, 2, 3, 3)
+    found = shown(called(lambda: ut.conv2d(x, w, stride=2, pad=1, groups=2)))
+    assert found.settings == "stride 2, pad 1, dilation 1, groups 2"
+    rows = np.pad(found.arrays[0][0], ((0, 0), (1, 1), (1, 1)))
+    for group in (0, 1):
+        windows = np.lib.stride_tricks.sliding_window_view(rows[group], (3, 3))[::2, ::2]
+        np.testing.assert_allclose(found.y[0, group], (windows * found.arrays[1][group, 0]).sum((2, 3)))
+    pooled = shown(called(lambda: ut.max_pool2d(x, 3, 2, 1)))
+    assert pooled.settings.startswith("size 3, stride 2, pad 1")
+    rows = np.pad(pooled.arrays[0][0, 0], ((1, 0), (1, 0)), constant_values=-np.inf)
+    windows = np.lib.stride_tricks.sliding_window_view(rows, (3, 3))[::2, ::2]
+    np.testing.assert_allclose(pooled.y[0, 0], windows.max((2, 3)))
+
+
+def test_neighbours_are_shown_where_they_count(rng: np.random.Generator) -> None:
+    x = variable(rng, 2, 8, 3, 3)
+    found = shown(called(lambda: ut.functions.lrn(x, 5, alpha=0.5)))
+    assert found.arrays[0].shape == (1, 6, 1, 1)
+    assert found.settings == "size 5, alpha 0.5, beta 0.75, k 1, region across"
+    found = shown(called(lambda: ut.functions.softmax(x, 1)))
+    assert found.settings == "axis 1"
+    np.testing.assert_allclose(found.y.sum(1), 1)
+    assert found.y.shape[1] > 1
+
+
+def test_a_loss_shows_its_truth(rng: np.random.Generator) -> None:
+    from undertow.darknet.layers.loss_functions import softmax_loss
+
+    x, truth = variable(rng, 2, 30), np.eye(30)[[3, 4]]
+    found = shown(called(lambda: softmax_loss(x, truth)))
+    assert found.result == "loss"
+    assert _names_of("darknet_softmax", "loss = - sum of truth log p of x", len(found.arrays)) == ("x", "truth")
+    p = np.exp(found.arrays[0])
+    p /= p.sum(1, keepdims=True)
+    np.testing.assert_allclose(found.y, -(found.arrays[1] * np.log(p)).sum())
+
+
+def test_a_sample_with_other_settings_says_so(rng: np.random.Generator) -> None:
+    x = variable(rng, 2, 3, 4, 40)
+    found = shown(called(lambda: ut.functions.upsample(x, 2)))
+    assert re.search(r"with this layer's settings$", found.origin)
+    assert found.settings == "factor 2, scale 1"
+    assert settings_of(called(lambda: ut.relu(x)).function) == ""
+
+
+def test_one_operand_is_x_and_a_learned_slope_is_a() -> None:
+    assert _names_of("softmax", "y_i = e^x_i / (e^x_0 + ... + e^x_n)", 1) == ("x",)
+    assert _names_of("prelu", "y = x where x > 0, else a x", 2) == ("x", "a")
+    assert _names_of("lstm", "", 6) == ("x", "h0", "c0", "w_x", "w_h", "b")
