@@ -53,7 +53,7 @@ NETS = {
 }  # fmt: skip
 
 PROGRAM = """
-import ctypes, gc, os, resource, sys
+import ctypes, gc, os, sys
 import numpy as np
 import undertow as ut
 from undertow.darknet import load
@@ -72,7 +72,9 @@ gc.collect()
 ctypes.CDLL(None).malloc_trim(0)
 before = int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 estimate = train(sys.argv[2])
-print(estimate, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before)
+# Not ru_maxrss, which begins with the size of the process that started this one.
+peak = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM:"))
+print(estimate, peak * 1024 - before)
 """
 
 
