@@ -49,6 +49,23 @@ def test_a_picture_in_place_of_a_data_layer_gets_its_means(tmp_path: Path, pictu
     assert found.loss > 0
 
 
+def test_what_a_picture_becomes_is_told_and_means_need_a_picture(
+    tmp_path: Path, picture: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    net = str(tmp_path / "net.prototxt")
+    Path(net).write_text(
+        'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 3 dim: 8 dim: 8 } } }\n'
+        'layer { name: "r" type: "ReLU" bottom: "data" top: "r" }\n'
+    )
+    assert main(["trace", net, "-data", str(picture)]) == 0
+    head = capsys.readouterr().out.splitlines()
+    assert head[0].endswith("flat.png (RGB, 0 to 1)")
+    assert head[1].startswith("no loss, rate")
+    for command in ("trace", "scope"):
+        assert main([command, net, "-mean", "104,117,123"]) == 2
+        assert "-mean is for a picture, a random batch is taken as it is" in capsys.readouterr().err
+
+
 def test_objects_in_pixels_of_their_picture(tmp_path: Path, picture: Path) -> None:
     (tmp_path / "objects.txt").write_text("1 16 8 32 16\n2 0 0 64 32\n")
     rows = read_objects(tmp_path / "objects.txt", picture)

@@ -296,7 +296,7 @@ def changed(path: Path, **arrays) -> Path:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": np.array("something")}, "it is no trace"),
+        ({"format": np.array("something")}, "this is no trace"),
         ({"names": None}, "'names' is missing"),
         ({"output": np.zeros((7, 2))}, "'output'"),
         ({"output": np.zeros((3, len(FIELDS)))}, "'output'"),
@@ -319,9 +319,10 @@ def test_damaged_traces_are_told(cfg: Path, tmp_path: Path, change: dict, messag
 
 def test_files_that_are_no_arrays_are_told(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
-    path.write_bytes(b"not a zip")
-    with pytest.raises(FormatError, match="cannot be read"):
-        load_trace(path)
+    for name in ("a.npz", "lenet.prototxt", "a.npy"):
+        (tmp_path / name).write_bytes(b"name: 'not an archive'")
+        with pytest.raises(FormatError, match=r"this is no trace: .*To mend it: write one with undertow trace .*--out"):
+            load_trace(tmp_path / name)
     np.savez(path, format=np.array([{"a": 1}], dtype=object))
     with pytest.raises(FormatError, match="cannot be read"):
         load_trace(path)
@@ -421,6 +422,21 @@ def test_user_code_is_traced(rng: np.random.Generator) -> None:
     seen = found.layers[0].parameters["weight"]
     assert seen.gradient == pytest.approx(np.linalg.norm(gw))
     assert seen.update == pytest.approx(0.1 * np.linalg.norm(gw) / np.linalg.norm(w.data))
+
+
+def test_a_trace_prints_as_the_table_of_the_command() -> None:
+    w = ut.Parameter(np.ones((2, 3)), name="fc.weight")
+    with ut.trace() as found:
+        y = ut.sum(ut.linear(ut.Variable(np.ones((4, 3))), w))
+    assert "no loss" in str(found)
+    with ut.trace() as found:
+        y = ut.sum(ut.linear(ut.Variable(np.ones((4, 3))), w))
+        y.backward()
+    lines = str(found).splitlines()
+    assert lines[:2] == ["user code", "loss 24, rate 0.01 behind update/weight"]
+    assert lines[3].startswith("layer  type")
+    assert lines[-1] == "nothing vanishes, explodes or is dead; all values are finite"
+    assert repr(found) == "<Trace of user code, 2 layers>"
 
 
 def test_a_nan_in_user_code_is_marked_where_it_begins() -> None:

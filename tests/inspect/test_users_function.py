@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,8 +48,6 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / f"{name}.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    import sys
-
     monkeypatch.delitem(sys.modules, name, raising=False)
     return name
 
@@ -155,3 +154,33 @@ def test_an_input_takes_another_shape(tmp_path: Path, capsys: pytest.CaptureFixt
     (tmp_path / "net.prototxt").write_text(LENET)
     assert main(["explain", str(tmp_path / "net.prototxt"), "-shape", "1x32x32"]) == 0
     assert "conv1  Convolution      1x1x32x32 -> 1x20x28x28" in capsys.readouterr().out
+
+
+def test_files_and_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inner = tmp_path / "users_package" / "inner"
+    inner.mkdir(parents=True)
+    for folder in (inner, inner.parent):
+        (folder / "__init__.py").write_text("")
+    (inner.parent / "other.py").write_text("import undertow as ut\n\n\ndef f(x):\n    return ut.sum(ut.tanh(x))\n")
+    (inner / "users_module.py").write_text("from ..other import f\n")
+    loose = tmp_path / "loose"
+    loose.mkdir()
+    (loose / "users_loose.py").write_text("from . import other\n")
+    (loose / "json.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    for text in ("users_package/inner/users_module.py:f", "users_package/inner/users_module:f",
+                 f"{inner}/users_module.py:f", "users_package.inner.users_module:f"):  # fmt: skip
+        assert main(["explain", text, "-shape", "2x3"]) == 0
+        assert "tanh: gx = (1 - y^2) gy" in capsys.readouterr().out
+    for text, said in (
+        ("loose/users_loose.py:f", "To mend it: write an empty __init__.py beside it"),
+        ("loose/none.py:f", "loose/none.py: there is no such file"),
+        ("loose/json.py:f", "a module called 'json' is imported already"),
+        ("../none:f", "there is no such file"),
+        (".loose:f", "there is no module called '.loose'"),
+    ):
+        assert main(["explain", text, "-shape", "2x3"]) == 2
+        assert said in capsys.readouterr().err

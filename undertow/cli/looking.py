@@ -119,6 +119,7 @@ def check_flags(words: Words) -> None:
 
 def picture_values(words: Words) -> PictureValues | None:
     """What -mean and -scale ask for; None where neither is given. Raises UsageError."""
+    from undertow.inspect.batches import PICTURES
     from undertow.inspect.caffe_inputs import PictureValues
 
     if words["mean"] is None and words["scale"] is None:
@@ -129,6 +130,10 @@ def picture_values(words: Words) -> PictureValues | None:
         mean = (float("nan"),)
     if not all(abs(value) < 1e6 for value in mean) or len(mean) not in (0, 1, 3):
         raise UsageError(f"-mean takes one number or three, not '{words['mean']}'", remedy="-mean 104,117,123")
+    if os.path.splitext(words["data"] or "")[1].lower() not in PICTURES:
+        flag = "mean" if words["mean"] is not None else "scale"
+        what = "arrays are taken as they are" if words["data"] else "a random batch is taken as it is"
+        raise UsageError(f"-{flag} is for a picture, {what}", remedy=f"leave -{flag} out, or give -data PICTURE")
     usual = 1.0 if mean else 1 / 255
     return PictureValues(mean, usual if words["scale"] is None else words["scale"], bgr=True)
 

@@ -26,6 +26,8 @@ PathLike = str | os.PathLike[str]
 PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff")
 # An npz that unpacks to more than this is a mistake or an attack.
 MOST_BYTES = 4 * 2**30
+# With what the files begin: an .npy; an .npz, which is a zip archive, and one without members.
+_NPY, _ZIP = b"\x93NUMPY", (b"PK\x03\x04", b"PK\x05\x06")
 _BOXES = 3
 
 
@@ -167,9 +169,16 @@ def _fitting(truth: Array, count: int, net: Network, path: PathLike | None) -> A
 
 
 def read_arrays(path: PathLike) -> dict[str, Array]:
-    """The arrays of an .npy or .npz, never pickled ones. FormatError for files that are damaged or too large."""
+    """The arrays of an .npy or .npz, never pickled ones. FormatError for files that are damaged or too large.
+
+    What stands in the file decides which of the two it is; the array of an .npy is called `truth`.
+    """
+    with open(path, "rb") as stream:
+        begins = stream.read(len(_NPY))
+    if not begins.startswith((_NPY, *_ZIP)):
+        raise FormatError("no .npy or .npz file stands here", file=path, remedy="save it with np.savez")
     try:
-        if Path(path).suffix.lower() == ".npz":
+        if not begins.startswith(_NPY):
             with zipfile.ZipFile(path) as archive:
                 claimed = sum(member.file_size for member in archive.infolist())
             if claimed > MOST_BYTES:
@@ -179,4 +188,5 @@ def read_arrays(path: PathLike) -> dict[str, Array]:
                 return dict(found)
         return {"truth": np.load(path, allow_pickle=False)}
     except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as problem:
-        raise FormatError(f"cannot be read as arrays: {problem}", file=path, remedy="save it with np.savez") from None
+        reason = "it holds Python objects" if "allow_pickle" in str(problem) else str(problem)
+        raise FormatError(f"cannot be read as arrays: {reason}", file=path, remedy="save it with np.savez") from None

@@ -44,8 +44,11 @@ class PictureValues:
 
     @property
     def about(self) -> str:
+        order = "BGR" if self.bgr else "RGB"
+        if not self.mean and self.scale == 1 / 255:
+            return f"{order}, 0 to 1"
         mean = f"minus {', '.join(f'{value:g}' for value in self.mean)}, " if self.mean else ""
-        return f"{'BGR' if self.bgr else 'RGB'}, 0 to 255, {mean}times {self.scale:.4g}"
+        return f"{order}, 0 to 255, {mean}times {self.scale:.4g}"
 
     def of(self, picture: Array) -> Array:
         """picture: (channels, height, width), 0..1, red first."""
@@ -112,8 +115,8 @@ def fill_inputs(
 def _about(net: Net, data: PathLike | None, seed: int, values: PictureValues | None, *, missing: bool) -> str:
     if data is not None:
         text = os.fspath(data)
-        if values is not None and Path(data).suffix.lower() in PICTURES:
-            text += f" ({values.about})"
+        if Path(data).suffix.lower() in PICTURES:
+            text += f" ({(values or PictureValues()).about})"
         return text + (", random truth" if missing else "")
     if not net.inputs:
         return "one batch of the net's own data layers"

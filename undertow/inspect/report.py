@@ -51,7 +51,15 @@ def _together(norms: list[float]) -> float:
 def head_lines(found: Trace) -> list[str]:
     """Two lines about a trace as a whole."""
     how = f", {found.how}" if found.how else ""
-    return [f"{found.source}{how}: {found.about}", f"loss {found.loss:.6g}, rate {found.rate:g} behind update/weight"]
+    about = f": {found.about}" if found.about else ""
+    return [f"{found.source}{how}{about}", f"{loss_text(found)}, rate {found.rate:g} behind update/weight"]
+
+
+def loss_text(found: Trace) -> str:
+    """The loss, or that there is none: the way back then begins with random numbers, or was not gone."""
+    random = any(RANDOM_START in note for note in found.notes)
+    went_back = any(layer.gradient.norm >= 0 or layer.gradient.bad > 0 for layer in found.layers)
+    return "no loss" if random or (math.isnan(found.loss) and not went_back) else f"loss {found.loss:.6g}"
 
 
 def trace_lines(found: Trace) -> list[str]:
@@ -122,7 +130,7 @@ def compared_heads(found: Comparison) -> list[str]:
     lines = []
     for name, trace in (("first ", found.one), ("second", found.other)):
         how = f", {trace.how}" if trace.how else ""
-        lines.append(f"{name}  {trace.source}{how}: {trace.about}; loss {trace.loss:.6g}")
+        lines.append(f"{name}  {trace.source}{how}: {trace.about}; {loss_text(trace)}")
     if len(found.layers) < max(len(found.one.layers), len(found.other.layers)):
         counts = f"{len(found.one.layers)} and {len(found.other.layers)} layers"
         lines.append(f"{counts}; compared are the {len(found.layers)} steps with the same kind and shape, in order")

@@ -88,7 +88,7 @@ class LayerTrace:
         return max((p.update for p in self.parameters.values() if not math.isnan(p.update)), default=math.nan)
 
 
-@dataclass
+@dataclass(repr=False)
 class Trace:
     """source: what ran. how: dialect or the like, in a word. about: the batch. loss: the scalar differentiated.
 
@@ -104,6 +104,15 @@ class Trace:
     layers: list[LayerTrace] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     input_sample: Array = field(default_factory=lambda: np.zeros(0, np.float32))
+
+    def __str__(self) -> str:
+        """The table that `undertow trace` prints."""
+        from undertow.inspect.report import trace_lines
+
+        return "\n".join(trace_lines(self))
+
+    def __repr__(self) -> str:
+        return f"<Trace of {self.source}, {len(self.layers)} layers>"
 
     @property
     def marks(self) -> list[Mark]:

@@ -60,9 +60,13 @@ def save_trace(trace: Trace, path: PathLike) -> None:
 
 def load_trace(path: PathLike) -> Trace:
     """Read a trace. Raises FormatError for a file that is none, is damaged, or does not fit together."""
-    found = _Reader(os.fspath(path), read_arrays(path))
+    remedy = "write one with undertow trace NET --out FILE.npz"
+    try:
+        found = _Reader(os.fspath(path), read_arrays(path))
+    except FormatError as problem:
+        raise FormatError(f"this is no trace: {problem.reason}", file=path, remedy=remedy) from problem
     if "format" not in found.arrays or found.text("format") != FORMAT:
-        raise FormatError("it is no trace", file=path, remedy="write one with undertow trace NET --out FILE.npz")
+        raise FormatError("this is no trace", file=path, remedy=remedy)
     names = found.array("names", "text", 1)
     count = len(names)
     numbers = found.array("numbers", "number", 1, 3)
@@ -124,7 +128,9 @@ def _take_parameters(found: _Reader, trace: Trace) -> None:
     known = "bad_gradients" in found.arrays
     bad = found.array("bad_gradients", "number", 1, len(owners)) if known else np.zeros(len(owners))
     for owner, name, row, count in zip(owners, names, rows, bad, strict=True):
-        trace.layers[_index(found, owner, trace)].parameters[str(name)] = ParameterTrace(*row.tolist(), bad_gradient=float(count))
+        norm, gradient, update, wrong = row.tolist()
+        seen = ParameterTrace(norm, gradient, update, wrong, float(count))
+        trace.layers[_index(found, owner, trace)].parameters[str(name)] = seen
     sent = found.array("sent", "number", 2)
     if sent.shape[1] != 3:
         raise found.wrong(f"the array 'sent' has {sent.shape[1]} columns, not 3")

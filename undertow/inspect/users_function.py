@@ -20,15 +20,25 @@ _MOST_NAMES = 12
 
 
 def load_function(text: str) -> Any:
-    """The function of `module:function` or `file.py:function`, looked up from the working folder too."""
+    """The function of `module:function` or `path/file.py:function`, looked up from the working folder too.
+
+    A file that lies in a package is imported as a part of it, so that its relative imports are found.
+    """
     module_name, _, name = text.rpartition(":")
-    folder = os.getcwd()
+    dotted, folder = module_name, os.getcwd()
+    if module_name.endswith(".py") or os.sep in module_name:
+        dotted, folder = _module_of(module_name)
+    elif not module_name or module_name.startswith("."):
+        remedy = "module:function or path/file.py:function"
+        raise FormatError(f"there is no module called '{module_name}'", remedy=remedy)
     if folder not in sys.path:
         sys.path.insert(0, folder)
     try:
-        found: Any = importlib.import_module(module_name.removesuffix(".py").replace(os.sep, "."))
+        found: Any = importlib.import_module(dotted)
     except ImportError as problem:
         remedy = "module:function, with a module beside you or one that is installed"
+        if "no known parent package" in str(problem):
+            remedy = "write an empty __init__.py beside it, or name it as package.module:function"
         raise FormatError(f"the module '{module_name}' cannot be imported: {problem}", remedy=remedy) from problem
     except Exception as problem:
         raise _told(problem, module_name, "importing it") from problem
@@ -40,6 +50,26 @@ def load_function(text: str) -> Any:
     if not callable(found):
         raise FormatError(f"'{text}' is no function", remedy=_functions_of(module))
     return found
+
+
+def _module_of(path: str) -> tuple[str, str]:
+    """The name of the module in a file, with the packages it lies in, and the folder to look for it from."""
+    file = Path(path if path.endswith(".py") else f"{path}.py").resolve()
+    if not file.is_file():
+        raise FormatError("there is no such file", file=path, remedy="module:function or path/file.py:function")
+    parts, folder = [file.stem], file.parent
+    while (folder / "__init__.py").is_file():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    dotted = ".".join(parts)
+    for name in (dotted, parts[0]):
+        known = getattr(sys.modules.get(name), "__file__", None)
+        if known is not None and not Path(known).resolve().is_relative_to(folder):
+            reason = f"a module called '{name}' is imported already, from {known}"
+            raise FormatError(reason, file=path, remedy="give the file another name")
+    if not all(part.isidentifier() for part in parts):
+        raise FormatError(f"'{dotted}' is no name of a module", file=path, remedy="letters, digits and _ only")
+    return dotted, str(folder)
 
 
 def _functions_of(module: Any) -> str:
