@@ -10,7 +10,8 @@ from pathlib import Path
 import undertow.caffe.table
 import undertow.darknet.network  # noqa: F401  (their operations enter the registry)
 from undertow.core.registry import Operation, operations
-from undertow.inspect.derivations import DERIVATIONS, derivation
+from undertow.inspect.derivations import DERIVATIONS
+from undertow.inspect.derivations import variants as other_forms
 from undertow.inspect.specific import variants
 from undertow.inspect.text import columns
 
@@ -82,7 +83,9 @@ def _entry(entry: Operation) -> list[str]:
     lines += [f"backward  {entry.backward}"] if entry.backward else []
     lines += ["", *(f"  {line}" for line in columns(("", "forward", "backward"), each, left=3))] if each else []
     if entry.name in DERIVATIONS:
-        lines += ["", *(f"  {line}" for line in derivation(entry.name))]
+        lines += ["", *(f"  {line}" for line in DERIVATIONS[entry.name])]
+    for form, steps in other_forms(entry.name).items():
+        lines += ["", f"  {form}:", *(f"  {line}" for line in steps)]
     lines.append("```")
     return [*lines, f"{GRADIENTS[entry.gradient].capitalize()}. Written in {place(entry)}.", ""]
 

@@ -243,9 +243,9 @@ def _unit_samples(rng: np.random.Generator) -> list[Sample]:
 @register(
     "lstm_unit",
     gradient="once",
-    forward="c' = cont s(f) c + s(i) tanh(g), h = s(o) tanh(c'); i, f, o, g = parts of x",
-    backward="e = gc' + gh o (1 - tanh(c')^2); gc = e cont s(f), gi = e g i(1-i), gf = e c cont f(1-f), "
-    "go = gh tanh(c') o(1-o), gg = e i (1-g^2)",
+    forward="i, f, o, g = s(.), s(.), s(.), tanh(.) of the parts of x; c' = cont f c + i g, h = o tanh(c')",
+    backward="e = gc' + gh o (1 - tanh(c')^2); gc = e cont f, "
+    "gx = (e g i(1-i), e c cont f(1-f), gh tanh(c') o(1-o), e i (1-g^2))",
     samples=_unit_samples,
 )
 class LstmUnit(Function):

@@ -47,7 +47,7 @@ def _samples(rng: np.random.Generator) -> list[Sample]:
     "lrn",
     gradient="twice",
     forward="y = x / scale^beta, scale = k + alpha/n (sum of x^2 over the window centred here), n = cells of a window",
-    backward="gx = gy / scale^beta - 2 alpha beta / n x (sum of gy y / scale over the window)",
+    backward="gx = gy / scale^beta - (2 alpha beta / n) x (sum of gy y / scale over the window)",
     samples=_samples,
 )
 class Lrn(Function):

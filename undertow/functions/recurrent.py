@@ -136,8 +136,8 @@ def rnn(
 @register(
     "lstm",
     gradient="twice",
-    forward="i, f, g, o = parts of x[t] w_x^T + y[t-1] w_h^T + b; c[t] = s(f) c[t-1] + s(i) tanh(g); "
-    "y[t] = s(o) tanh(c[t]); gives y and the last c",
+    forward="i, f, g, o = s(.), s(.), tanh(.), s(.) of the parts of x[t] w_x^T + y[t-1] w_h^T + b; "
+    "c[t] = f c[t-1] + i g; y[t] = o tanh(c[t]); gives y and the last c",
     backward="gh = gy[t] + d[t+1] w_h; gc = gc f[t+1] + gh o (1 - tanh(c)^2); d = (gc g i(1-i), gc c[t-1] f(1-f), "
     "gc i (1-g^2), gh tanh(c) o(1-o)); gx = d w_x, gw_x = d^T x, gw_h = d^T y[t-1], gb = sum of d",
     samples=lstm_samples(lambda *args: lstm(*args)),

@@ -61,7 +61,9 @@ def _of_calls(calls: list[Call], seed: int) -> list[str]:
         return [*lines, f"  an operation of your own, written in {place_of(type(call.function))}"]
     lines.append(f"  forward   {forward_of(call)}")
     lines += [f"            here: {text}" for text in counted(p.text for c in calls for p in products(c)[:1])]
-    lines += ["  how the way back follows (L the loss, gy = dL/dy)", *(f"    {line}" for line in derivation_of(call))]
+    steps = derivation_of(call)
+    if steps:
+        lines += ["  how the way back follows (L the loss, gy = dL/dy)", *(f"    {line}" for line in steps)]
     lines.append(f"  backward  {backward_of(call) or 'no gradient'}")
     if products(call):
         lines += [f"            here: {line}" for line in backward_lines(calls)]
