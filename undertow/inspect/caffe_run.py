@@ -10,18 +10,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from undertow.caffe.blob import Blob
-from undertow.caffe.layer import IndexBottom
 from undertow.caffe.layers_python import import_layer
+from undertow.caffe.layers_shape import Sharing
 from undertow.caffe.net import Net
 from undertow.caffe.proto.api import read_prototxt
 from undertow.caffe.proto.message import Message, new_message
 from undertow.errors import ShapeError, UndertowError
 from undertow.inspect.caffe_inputs import OBJECT, OBJECTS_EACH
+from undertow.inspect.caffe_skipped import DATA_LAYERS, SOURCES, Skipped
 from undertow.inspect.record import RANDOM_START, LayerRecord, Recorder, Shape
 
 PathLike = str | os.PathLike[str]
-DATA_LAYERS = ("Data", "ImageData", "HDF5Data", "WindowData", "MemoryData", "AnnotatedData")
-SOURCES = (*DATA_LAYERS, "Input", "DummyData")
 Watch = Callable[[int], None]
 
 
@@ -71,17 +70,28 @@ def open_net(
         if usual and batch is None and shape is None:
             return open_net(path, weights, dialect=dialect, phase=phase, seed=seed)
         remedy = problem.remedy
-        if shape is None and any(layer.type in DATA_LAYERS for layer in message.layer):
+        if shape is not None and isinstance(problem, ShapeError):
+            remedy = f"give --shape another sample than {'x'.join(map(str, shape))}{_own_sample(path)}"
+        elif shape is None and any(layer.type in DATA_LAYERS for layer in message.layer):
             remedy = "make its data available, or give --shape CxHxW to put random samples in their place"
         elif problem.file is not None:
             raise
         raise type(problem)(
-            problem.reason, file=path, line=problem.line, layer=problem.layer, remedy=remedy
+            problem.reason, file=problem.file or path, line=problem.line, layer=problem.layer, remedy=remedy
         ) from problem
     net.file = os.fspath(path)
     if weights is not None:
         net.copy_from(weights)
     return net, has_loss
+
+
+def _own_sample(path: PathLike) -> str:
+    """The sample that the file's inputs take, or how one is written where it has none."""
+    layers = [layer for layer in read_prototxt(path).layer if layer.type == "Input"]
+    dims = [list(shape.dim)[1:] for layer in layers for shape in layer.input_param.shape]
+    if dims and dims[0]:
+        return f": the file's own is --shape {'x'.join(map(str, dims[0]))}"
+    return ": channels, height and width, as in --shape 3x227x227"
 
 
 def _leave_out_what_has_none(net: Net) -> None:
@@ -129,7 +139,7 @@ def _with_shape(message: Message, sample: Shape, batch: int) -> Message:
     inputs = [shape for layer in result.layer if layer.type == "Input" for shape in layer.input_param.shape]
     fitting = [shape for shape in inputs if len(shape.dim) == len(sample) + 1]
     if not fitting:
-        found = ", ".join("x".join(map(str, list(shape.dim)[1:])) for shape in inputs) or "none"
+        found = ", ".join("x".join(map(str, list(shape.dim)[1:])) or "single numbers" for shape in inputs) or "none"
         raise ShapeError(
             f"no input takes samples of {'x'.join(map(str, sample))}: there is no data layer, and the inputs' samples "
             f"are {found}",
@@ -186,6 +196,7 @@ def run_caffe(
         for place, step in steps:
             place.remove(step)
     records = []
+    skipped = Skipped(net)
     for index, calls in enumerate(recorder.calls):
         layer = net.layers[index]
         record = LayerRecord(index, layer.name, layer.type, calls=calls)
@@ -196,8 +207,10 @@ def run_caffe(
             names[i] if i < len(names) else f"blob {i}": blob.shape for i, blob in enumerate(layer.blobs)
         }
         record.reached = layer.need_backward
-        record.notes = _skipped(net, index)
-        record.details = {"prototxt": f"{net.file}:{layer.message.line_of()}"} if layer.message.line_of() else {}
+        record.notes = skipped(index)
+        record.details = _details(net, layer.message)
+        if isinstance(layer, Sharing) and not calls:
+            record.shared = True
         records.append(record)
     return CaffeRun(net, records, loss, about, notes)
 
@@ -224,37 +237,23 @@ def _ends(net: Net) -> list[Blob]:
     return found
 
 
-def _skipped(net: Net, index: int) -> list[str]:
-    layer = net.layers[index]
-    if layer.type in SOURCES:
-        return ["all gradients: data"]
-    notes = []
-    if not layer.need_backward and net.message.force_backward:
-        return ["all gradients: the layer has none"]
-    if not layer.need_backward:
-        above = _under_loss(net)
-        tops = [net.blob_names[i] for i in net.top_ids[index]]
-        if not any(layer.loss_weights) and not any(name in above for name in tops):
-            return ["all gradients: no loss above"]
-        return ["all gradients: nothing below learns"]
-    unwanted = [i for i, need in enumerate(layer.bottom_need_backward) if not need]
-    labels = [i for i in unwanted if isinstance(layer, IndexBottom) and layer.is_index(i)]
-    if labels:
-        notes.append("gradient of the labels: they are indexes")
-    if set(unwanted) - set(labels):
-        stopped = any(not value for value in layer.message.propagate_down)
-        notes.append(f"input gradient: {'propagate_down: false' if stopped else 'first layer'}")
-    frozen = [i for i, need in enumerate(layer.param_propagate_down) if not need]
-    if frozen:
-        notes.append(f"frozen: parameter {', '.join(map(str, frozen))} (lr_mult: 0)")
-    return notes
-
-
-def _under_loss(net: Net) -> set[str]:
-    """Names of the blobs that a loss depends on."""
-    found: set[str] = set()
-    for index in range(len(net.layers) - 1, -1, -1):
-        tops = [net.blob_names[i] for i in net.top_ids[index]]
-        if any(net.layers[index].loss_weights) or any(name in found for name in tops):
-            found.update(net.blob_names[i] for i in net.bottom_ids[index])
+def _details(net: Net, message: Message) -> dict[str, str]:
+    """The layer's place in the file and the settings that stand there."""
+    line = message.line_of()
+    found = {"prototxt": f"{net.file}:{line}"} if line else {}
+    for name in message.field_names():
+        options = getattr(message, name)
+        if name.endswith("_param") and isinstance(options, Message):
+            told = [f"{option} {_told(getattr(options, option))}" for option in options.field_names()]
+            found[name] = ", ".join(told)
     return found
+
+
+def _told(value: object) -> str:
+    if isinstance(value, Message):
+        return str(getattr(value, "type", "")) or "{...}"
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return " ".join(_told(part) for part in value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -14,12 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from undertow.core.variable import Variable
+from undertow.core.variable import Parameter, Variable
 from undertow.darknet.dialect import dialect_named
 from undertow.errors import FormatError, UndertowError
 from undertow.inspect.batches import darknet_batch
-from undertow.inspect.formulas import backward_operations, forward_operations, is_free
-from undertow.inspect.record import Keeping, LayerRecord, Recorder, Shape, functions_behind, parameters_read
+from undertow.inspect.formulas import (
+    backward_operations,
+    forward_operations,
+    is_free,
+    shared_additions,
+    shared_formula,
+)
+from undertow.inspect.record import Call, Keeping, LayerRecord, Recorder, Shape, functions_behind, parameters_read
 from undertow.inspect.repeats import backward_lines
 from undertow.inspect.sources import is_prototxt
 from undertow.inspect.users_function import call_function, load_function
@@ -150,12 +156,20 @@ def explain_function(function: Any, shapes: Sequence[Sequence[int]], *, seed: in
                 if any(call.wanted)
                 else ["all gradients: made from constants"]
             )
-        elif not all(call.wanted):
-            left = [str(i) for i, want in enumerate(call.wanted) if not want]
-            record.notes = [f"gradient of operand {', '.join(left)}: a constant"]
+        else:
+            record.notes = _left_out(call)
         records.append(record)
     about = f"{len(records)} operations on " + ", ".join("x".join(map(str, shape)) for shape in shapes)
     return Explanation(source or getattr(function, "__name__", "function"), about, rows_of(records, []), records)
+
+
+def _left_out(call: Call) -> list[str]:
+    """The operands of an operation that get no gradient, and why."""
+    frozen = [name for name, x in parameters_read(call.operands, {}).items() if not x.requires_grad]
+    left = [(i, x) for i, (x, want) in enumerate(zip(call.operands, call.wanted, strict=True)) if not want]
+    constant = [str(i) for i, x in left if not isinstance(x, Parameter)]
+    notes = [f"frozen: {', '.join(frozen)}"] if frozen else []
+    return [*notes, *([f"gradient of operand {', '.join(constant)}: a constant"] if constant else [])]
 
 
 def rows_of(records: Sequence[LayerRecord], known: Sequence[Any]) -> list[Row]:
@@ -170,6 +184,9 @@ def _row(record: LayerRecord, kept: int) -> Row:
     shown = [call for call in calls if not is_free(call)] or calls
     lines = backward_lines(shown[::-1]) if record.reached else []
     back = sum(backward_operations(call) for call in calls) if record.reached else 0
+    if record.shared and record.reached:
+        lines.append(shared_formula(record))
+        back += shared_additions(record)
     return Row(
         record.index,
         record.name,

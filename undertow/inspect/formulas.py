@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from undertow.functions.conv import Conv, ConvWeights, Deconv
 from undertow.functions.linalg import Linear, MatMul
-from undertow.inspect.record import Call, Shape
+from undertow.inspect.record import Call, LayerRecord, Shape
 from undertow.inspect.specific import backward_of, name_of
 
 
@@ -177,6 +177,20 @@ def backward_operations(call: Call, everything: bool = False) -> int:
         bias = math.prod(call.out_shapes[0]) if len(wanted) > 2 and wanted[2] else 0
         return bias + sum(p.multiply_adds for p in found if p.gradient_of is not None and wanted[p.gradient_of])
     return _elements(call) if any(wanted) else 0
+
+
+def shared_formula(record: LayerRecord) -> str:
+    """The way back of a layer whose outputs are its input: what their readers send adds up."""
+    x, ys = shape_text(record.inputs[0]), record.outputs
+    if len(ys) == 1:
+        return f"gx = gy in the shape of x (gy {shape_text(ys[0])}, gx {x})"
+    terms = [f"gy{i}" for i in range(1, len(ys) + 1)]
+    return f"gx = {' + '.join(terms)} ({len(ys) - 1} {'addition' if len(ys) == 2 else 'additions'} of {x})"
+
+
+def shared_additions(record: LayerRecord) -> int:
+    """The additions of that way back."""
+    return (len(record.outputs) - 1) * math.prod(record.inputs[0])
 
 
 _FREE = {"reshape", "tap", "broadcast_to", "transpose", "mask_gradient"}

@@ -54,6 +54,7 @@ class LayerRecord:
 
     inputs, outputs: their shapes. parameters: name -> shape. calls: its operations in order. reached: whether the loss
     depends on it. notes: which gradients are skipped, and why. details: place in the file and options, for its story.
+    shared: without calls, because its outputs are its input, as those of Caffe's Split and Flatten.
     """
 
     index: int
@@ -66,6 +67,7 @@ class LayerRecord:
     reached: bool = True
     notes: list[str] = field(default_factory=list)
     details: dict[str, str] = field(default_factory=dict)
+    shared: bool = False
 
 
 def parameters_read(operands: Variables, names: Mapping[int, str]) -> dict[str, Parameter]:

@@ -6,12 +6,14 @@ import re
 
 import numpy as np
 
+from undertow.functions.norm_batch import BatchNorm
+from undertow.inspect.cutting import settings_of
 from undertow.inspect.derivations import derivation_of
 from undertow.inspect.example import Example, example
 from undertow.inspect.explain import Explanation
-from undertow.inspect.formulas import is_free, products
+from undertow.inspect.formulas import is_free, products, shared_formula
 from undertow.inspect.place import backward_place, place_of
-from undertow.inspect.record import Array, Call
+from undertow.inspect.record import Array, Call, LayerRecord
 from undertow.inspect.repeats import backward_lines, counted, fullest, head, kinds, sequence
 from undertow.inspect.specific import backward_of, forward_of, is_derivative, name_of
 from undertow.inspect.text import array_lines, shapes_text
@@ -40,6 +42,8 @@ def story(explanation: Explanation, layer: str | int, seed: int = 0) -> list[str
     lines += [f"  {name}: {value}" for name, value in record.details.items()]
     lines += [f"  skipped: {note}" for note in record.notes]
     calls = [call for call in record.calls if not is_free(call)] or record.calls
+    if record.shared and record.reached:
+        return [*lines, "", *_of_shared(record)]
     if not calls:
         return [*lines, "", "It computes nothing: there is no way back through it."]
     if len(calls) > 1:
@@ -52,6 +56,21 @@ def story(explanation: Explanation, layer: str | int, seed: int = 0) -> list[str
     return lines
 
 
+def _of_shared(record: LayerRecord) -> list[str]:
+    """A layer whose outputs are its input, in another shape or for several readers."""
+    if len(record.outputs) == 1:
+        return ["  forward   y = x in another shape", f"  backward  {shared_formula(record)}"]
+    ys = ", ".join(f"y{i}" for i in range(1, len(record.outputs) + 1))
+    changes = " + ".join(f"sum(gy{i} * dx)" for i in range(1, len(record.outputs) + 1))
+    return [
+        f"  forward   {ys} = x: the same values for each of its readers",
+        "  how the way back follows (L the loss, gy = dL/dy)",
+        f"    a small change dx reaches every reader, so the loss changes by {changes}",
+        "    what stands beside dx is the sum of what the readers send back",
+        f"  backward  {shared_formula(record)}",
+    ]
+
+
 def _of_calls(calls: list[Call], seed: int) -> list[str]:
     """calls: of one operation and variant, which is told once."""
     call = fullest(calls)
@@ -61,6 +80,9 @@ def _of_calls(calls: list[Call], seed: int) -> list[str]:
         return [*lines, f"  an operation of your own, written in {place_of(type(call.function))}"]
     lines.append(f"  forward   {forward_of(call)}")
     lines += [f"            here: {text}" for text in counted(p.text for c in calls for p in products(c)[:1])]
+    settings = "" if isinstance(call.function, BatchNorm) else settings_of(call.function)
+    if settings:
+        lines.append(f"  settings  {settings}")
     steps = derivation_of(call)
     if steps:
         lines += ["  how the way back follows (L the loss, gy = dL/dy)", *(f"    {line}" for line in steps)]
