@@ -68,6 +68,21 @@ def test_formulas_and_stories_are_those_of_explain(residual: str) -> None:
     assert told["layers"][1]["story"] == story(explained, 1)
 
 
+def test_each_dialect_tells_its_own_formulas_and_reasons(residual: str) -> None:
+    found = document(record(Request(residual, dialects=("exact", "darknet-cpu"))), live=False)
+    exact, darknet = explain(residual, batch=2), explain(residual, batch=2, dialect="darknet-cpu")
+    for row, before in zip(darknet.rows, exact.rows, strict=True):
+        told = found["runs"][1]["layers"][row.index]["told"]
+        if (row.formula, row.skipped) == (before.formula, before.skipped):
+            assert told is None
+        else:
+            assert (told["formula"], told["skipped"]) == (row.formula, row.skipped)
+            assert told["story"] == story(darknet, row.index)
+    reasons = [text for layer in found["runs"][1]["layers"] if layer["told"] for text in layer["told"]["skipped"]]
+    assert "gradient to layer 0 lost: layer 1 (1x1 convolution) overwrites it, dialect darknet-cpu" in reasons
+    assert all(layer["told"] is None for layer in found["runs"][0]["layers"])
+
+
 def test_addends_are_told_and_the_lost_one(residual: str) -> None:
     exact, cpu = record(Request(residual)).runs
     # Layer 0 is read by the convolution after it and by the shortcut; the C program loses what the latter sends.

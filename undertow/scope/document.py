@@ -140,6 +140,7 @@ def _layer_of_run(
     # Dialects that differ on the way back alone show the same feature maps: they stand in the page once.
     same = run is not first and output is not None and np.array_equal(output, first.outputs.get(layer.index, np.nan))
     return {
+        "told": asdict(run.told[layer.index]) if layer.index in run.told else None,
         "cells": cells,
         "marks": marks,
         "output": _statistics(layer.output),

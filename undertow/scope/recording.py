@@ -52,11 +52,21 @@ class Histogram:
     counts: Array
 
 
+@dataclass(frozen=True)
+class Told:
+    """What a dialect computes in a layer where it differs from the first: see `Row`; story: of `explain --layer`."""
+
+    formula: tuple[str, ...]
+    skipped: tuple[str, ...]
+    story: list[str]
+
+
 @dataclass
 class Run:
     """One pass. outputs, gradients: of the first sample, by layer; None where there is none. sent: see `Sending`.
 
     histograms: by (layer, "output" or "gradient"), over the whole batch. heads: of a detector, else None.
+    told: by layer, what this dialect computes there, where that is not what the first one does.
     """
 
     name: str
@@ -66,6 +76,7 @@ class Run:
     sent: dict[int, dict[int, float]] = field(default_factory=dict)
     histograms: dict[tuple[int, str], Histogram] = field(default_factory=dict)
     heads: Heads | None = None
+    told: dict[int, Told] = field(default_factory=dict)
 
     def keep(self, layer: int, kind: str, array: Array | None) -> None:
         """Take the first sample of an output or gradient, and the histogram of all of it."""
@@ -117,6 +128,19 @@ def rows_and_stories(
     rows = rows_of(records, known)
     explanation = Explanation(source, "", rows, records)
     return rows[::-1], [story(explanation, record.index, seed) for record in records]
+
+
+def told_otherwise(
+    first: Sequence[Row], source: str, records: list[LayerRecord], known: Sequence[Any], seed: int
+) -> dict[int, Told]:
+    """Of the layers of another dialect those whose formulas or skipped gradients are not those of the first."""
+    rows = rows_of(records, known)
+    explanation = Explanation(source, "", rows, records)
+    return {
+        row.index: Told(row.formula, row.skipped, story(explanation, row.index, seed))
+        for row, before in zip(rows[::-1], first, strict=True)
+        if (row.formula, row.skipped) != (before.formula, before.skipped)
+    }
 
 
 def histogram(array: Array) -> Histogram:

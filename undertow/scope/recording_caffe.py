@@ -16,7 +16,7 @@ from undertow.inspect.record import Array
 from undertow.inspect.statistics import statistics_of
 from undertow.inspect.trace_nets import trace_caffe
 from undertow.scope.detection_caffe import heads_of_caffe
-from undertow.scope.recording import Recording, Request, Run, picture_of, rows_and_stories
+from undertow.scope.recording import Recording, Request, Run, picture_of, rows_and_stories, told_otherwise
 
 _USUAL = ("exact", "caffe")
 
@@ -63,6 +63,9 @@ def _run(request: Request, dialect: str, before: Recording | None) -> Recording:
         for index, reads in enumerate(sources)
     }
     run.heads = heads_of_caffe(net)
+    if before is not None:
+        known = [blob.data for blob in net.learnable_params]
+        run.told = told_otherwise(before.rows, request.net, ended[0].layers, known, request.seed)
     recording = before or _begin(request, ended[0], sources, aside)
     recording.runs.append(run)
     recording.notes += [note for note in run.trace.notes if note not in recording.notes]

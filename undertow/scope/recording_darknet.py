@@ -12,10 +12,11 @@ from undertow.darknet.network import Network
 from undertow.errors import UndertowError
 from undertow.inspect.batches import Batch, darknet_batch
 from undertow.inspect.darknet_run import DarknetRun, open_network, read_by
+from undertow.inspect.record import Array
 from undertow.inspect.sending import Sending
 from undertow.inspect.trace_nets import trace_network
 from undertow.scope.detection import heads_of
-from undertow.scope.recording import Recording, Request, Run, picture_of, rows_and_stories
+from undertow.scope.recording import Recording, Request, Run, picture_of, rows_and_stories, told_otherwise
 
 
 def record_darknet(request: Request) -> Recording:
@@ -64,18 +65,20 @@ class _Recorder:
 
     def _look(self, run: Run, seen: DarknetRun, sending: Sending) -> None:
         net = seen.net
+        known = [p.data for p in net.parameters()]
         if not hasattr(self, "recording"):
-            self.recording = self._begin(seen)
+            self.recording = self._begin(seen, known)
+        else:
+            run.told = told_otherwise(self.recording.rows, self.request.net, seen.layers, known, self.request.seed)
         for layer in net.layers:
             run.keep(layer.index, "output", layer.output)
             run.keep(layer.index, "gradient", layer.output_variable.grad)
         run.sent = sending.sent
         run.heads = heads_of(net)
 
-    def _begin(self, seen: DarknetRun) -> Recording:
+    def _begin(self, seen: DarknetRun, known: Sequence[Array]) -> Recording:
         net, batch = seen.net, self._batch
         assert batch is not None
-        known = [p.data for p in net.parameters()]
         rows, stories = rows_and_stories(self.request.net, seen.layers, known, self.request.seed)
         size = f"{net.w}x{net.h}x{net.c}" if net.c else f"{net.inputs} values"
         return Recording(

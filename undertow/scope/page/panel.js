@@ -22,7 +22,7 @@ export function wayBackTab(place, network, store) {
         arriving(network, run, layer, arrived),
         sending(network, run, layer),
       ),
-      h("div", { class: "stack" }, formula(layer), facts(layer)),
+      h("div", { class: "stack" }, formula(network, run, layer), facts(layer)),
     ),
   );
   return pictured(place.querySelector("#way"), network, run, layer);
@@ -97,7 +97,7 @@ function sending(network, run, layer) {
     rows.length + parameters.length > 0
       ? table(network, [...rows, ...parameters], run, "sends")
       : h("p", { class: "soft" }, "Nothing: it reads no other layer."),
-    ...layer.skipped.map((text) => h("p", { class: "soft note" }, `Skipped: ${text}`)),
+    ...network.told(run, layer.index).skipped.map((text) => h("p", { class: "soft note" }, `Skipped: ${text}`)),
   ]);
 }
 
@@ -151,11 +151,12 @@ function table(network, rows, run, id) {
   );
 }
 
-function formula(layer) {
+function formula(network, run, layer) {
+  const lines = network.told(run, layer.index).formula;
   return card(
-    "Computes on the way back",
-    layer.formula.length
-      ? h("ul", { class: "formula", id: "formula" }, ...layer.formula.map((line) => h("li", {}, line)))
+    network.runs.length > 1 ? `Computes on the way back, in ${network.runs[run].name}` : "Computes on the way back",
+    lines.length
+      ? h("ul", { class: "formula", id: "formula" }, ...lines.map((line) => h("li", {}, line)))
       : h("p", { class: "soft" }, "Nothing."),
   );
 }
@@ -312,8 +313,9 @@ function parameters(network, run, index) {
 
 /** The layer's whole story, as `undertow explain --layer` prints it. */
 export function storyTab(place, network, store) {
-  const layer = network.layer(store.values.selected);
-  place.append(h("div", { class: "card" }, h("pre", { class: "story", id: "story" }, layer.story.join("\n"))));
+  const { run, selected } = store.values;
+  const { story } = network.told(run, selected);
+  place.append(h("div", { class: "card" }, h("pre", { class: "story", id: "story" }, story.join("\n"))));
 }
 
 export function card(name, content) {

@@ -25,6 +25,11 @@ export class Network {
     return this.runs[run].layers[index];
   }
 
+  /** {formula, skipped, story} of a layer in the dialect of a run. */
+  told(run, index) {
+    return this.numbers(run, index).told ?? this.layer(index);
+  }
+
   /** Sheets of maps of a layer in a run: {output, gradient}, each null where there are none. */
   maps(run, index) {
     const { output, gradient } = this.numbers(run, index).maps;
