@@ -11,12 +11,14 @@ import pytest
 import undertow as ut
 from tests.inspect.nets import RESIDUAL
 from tests.inspect.test_specific import called
+from undertow.core.registry import Operation, operations
 from undertow.functions.norm_batch import RunningStatistics
 from undertow.inspect.cutting import settings_of
 from undertow.inspect.example import Example, example
 from undertow.inspect.explain import explain
-from undertow.inspect.record import Call
-from undertow.inspect.story import _names_of, story
+from undertow.inspect.record import Call, Recorder
+from undertow.inspect.specific import is_derivative
+from undertow.inspect.story import _names_of, _result_of, story
 from undertow.kernels.reference.batchnorm import DARKNET_CPU, BatchNormRule, Scaling
 
 EPS = 1e-3
@@ -81,8 +83,6 @@ def test_the_story_of_a_batch_norm_agrees_with_its_formula(tmp_path: Path) -> No
 
 
 def test_darknets_own_way_back_is_no_derivative_and_says_so(rng: np.random.Generator) -> None:
-    from undertow.inspect.specific import is_derivative
-
     arrays = variable(rng, 2, 3, 4, 4), variable(rng, 3), variable(rng, 3)
     assert not is_derivative(called(lambda: ut.functions.batch_norm(*arrays, rule=DARKNET_CPU)))
     assert is_derivative(called(lambda: ut.functions.batch_norm(*arrays)))
@@ -103,6 +103,40 @@ def test_windows_are_shown_with_the_layers_own_settings(rng: np.random.Generator
     np.testing.assert_allclose(pooled.y[0, 0], windows.max((2, 3)))
 
 
+def test_windows_of_any_number_of_dimensions_are_shown(rng: np.random.Generator) -> None:
+    found = shown(called(lambda: ut.functions.convnd(variable(rng, 1, 2, 9), variable(rng, 4, 2, 3), stride=2, pad=1)))
+    assert found.settings == "stride 2, pad 1, dilation 1, groups 1"
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(found.arrays[0][0, 0], 1), 3)[::2]
+    np.testing.assert_allclose(found.y[0, 0], windows @ found.arrays[1][0, 0])
+
+
+def every_sample() -> list[tuple[Operation, Call]]:
+    found = []
+    for entry in operations():
+        for sample in entry.samples(np.random.default_rng(1)) if entry.gradient in ("once", "twice") else ():
+            recorder = Recorder()
+            recorder.enter()
+            with recorder:
+                sample.call(*[ut.Variable(a, requires_grad=a.dtype.kind == "f") for a in sample.args])
+            found += [(entry, call) for call in recorder.calls[0] if type(call.function) is entry.function][:1]
+    return found
+
+
+def test_every_variant_of_every_operation_is_shown_as_it_runs() -> None:
+    """What the tests know of each operation, shown: with its own settings, right, and never of another variant."""
+    checked = 0
+    for entry, call in every_sample():
+        found = example(call)
+        if found is None:
+            continue
+        checked += 1
+        if is_derivative(call):
+            assert found.largest_error < 1e-4, (entry.name, found.origin)
+        own = settings_of(call.function)
+        assert found.settings == own or "some of its groups" in found.origin, (entry.name, found.origin)
+    assert checked > 200
+
+
 def test_neighbours_are_shown_where_they_count(rng: np.random.Generator) -> None:
     x = variable(rng, 2, 8, 3, 3)
     found = shown(called(lambda: ut.functions.lrn(x, 5, alpha=0.5)))
@@ -118,8 +152,9 @@ def test_a_loss_shows_its_truth(rng: np.random.Generator) -> None:
     from undertow.darknet.layers.loss_functions import softmax_loss
 
     x, truth = variable(rng, 2, 30), np.eye(30)[[3, 4]]
-    found = shown(called(lambda: softmax_loss(x, truth)))
-    assert found.result == "loss"
+    call = called(lambda: softmax_loss(x, truth))
+    found = shown(call)
+    assert _result_of(call, found) == "loss"
     assert _names_of("darknet_softmax", "loss = - sum of truth log p of x", len(found.arrays)) == ("x", "truth")
     p = np.exp(found.arrays[0])
     p /= p.sum(1, keepdims=True)

@@ -16,11 +16,12 @@ from undertow.functions.norm_batch import BatchNorm
 from undertow.functions.norm_response import Lrn
 from undertow.functions.pooling import AvgPool2d, MaxPool2d
 from undertow.inspect.record import Array, Call
-from undertow.kernels.geometry import ConvGeometry
 
 Cut = tuple[list[Array], Function]
 # Windows up to this long are shown at two places along each axis, longer ones at one.
 _LONG = 5
+# Of more groups so many are shown.
+_GROUPS = 2
 # Calls with no more values than this are shown whole.
 _FEW = 24
 # Operations that take every place of their operands, and what broadcasts to it, for itself.
@@ -97,29 +98,31 @@ def _length(stride: int, kernel: int, dilation: int, pads: int, whole: int) -> i
 
 def _conv(function: Conv, xs: list[Array]) -> Cut | None:
     geometry, (x, w) = function.geometry, xs[:2]
-    if not isinstance(geometry, ConvGeometry):
-        return None
-    top, bottom, left, right = geometry.pad
-    high = _length(geometry.stride[0], w.shape[2], geometry.dilation[0], top + bottom, x.shape[2])
-    wide = _length(geometry.stride[1], w.shape[3], geometry.dilation[1], left + right, x.shape[3])
-    groups = min(geometry.groups, 2)
+    corner = []
+    for axis, (stride, dilation) in enumerate(zip(geometry.stride, geometry.dilation, strict=True)):
+        pads = sum(geometry.pad[2 * axis : 2 * axis + 2])
+        corner.append(_length(stride, w.shape[2 + axis], dilation, pads, x.shape[2 + axis]))
+    groups = min(geometry.groups, _GROUPS)
     channels = np.arange(groups) * (x.shape[1] // geometry.groups)
     filters = np.arange(groups) * (w.shape[0] // geometry.groups)
-    parts = [x[:1, channels, :high, :wide], w[filters, :1], *[b[filters] for b in xs[2:]]]
+    parts = [x[:1, channels][_slices([1, groups, *corner])], w[filters, :1], *[b[filters] for b in xs[2:]]]
     return _doubled(parts), Conv(replace(geometry, groups=groups))
 
 
 def _deconv(function: Deconv, xs: list[Array]) -> Cut | None:
     geometry, (x, w) = function.geometry, xs[:2]
-    if not isinstance(geometry, ConvGeometry):
-        return None
-    groups = min(geometry.groups, 2)
+    groups = min(geometry.groups, _GROUPS)
     filters = np.arange(groups) * (x.shape[1] // geometry.groups)
-    high, wide = min(2, x.shape[2]), min(2, x.shape[3])
-    out = geometry.input_size(high, wide, (w.shape[2], w.shape[3]))
+    corner = [min(2, length) for length in x.shape[2:]]
+    out = []
+    for axis, (stride, dilation) in enumerate(zip(geometry.stride, geometry.dilation, strict=True)):
+        pads = sum(geometry.pad[2 * axis : 2 * axis + 2])
+        out.append((corner[axis] - 1) * stride + dilation * (w.shape[2 + axis] - 1) + 1 - pads)
+    if min(out) < 1:
+        return None
     biases = [b[np.arange(groups) * (len(b) // geometry.groups)] for b in xs[2:]]
-    parts = [x[:1, filters, :high, :wide], w[filters, :1], *biases]
-    return _doubled(parts), Deconv(replace(geometry, groups=groups), out)
+    parts = [x[:1, filters][_slices([1, groups, *corner])], w[filters, :1], *biases]
+    return _doubled(parts), Deconv(replace(geometry, groups=groups), tuple(out))
 
 
 def _linear(function: Linear, xs: list[Array]) -> Cut | None:

@@ -34,7 +34,7 @@ class Example:
 
     y: of several results the loss, where one of them is a single number, else the first. differences: gradients by
     central differences of sum(gy * y), NaN where they were not taken. origin: where the numbers come from. settings: of
-    the operation in the example. result: what the formulas call y, `y` or `loss`.
+    the operation in the example.
     """
 
     arrays: tuple[Array, ...]
@@ -44,7 +44,6 @@ class Example:
     differences: tuple[Array | None, ...]
     origin: str
     settings: str
-    result: str
 
     @property
     def largest_error(self) -> float:
@@ -81,6 +80,8 @@ def example(call: Call, seed: int = 0) -> Example | None:
     rng = np.random.default_rng(seed)
     empty = None
     for candidate in _candidates(call, rng):
+        if empty is not None and candidate.settings != settings_of(call.function):
+            return empty
         try:
             with np.errstate(all="ignore"):
                 found = _computed(candidate, rng)
@@ -100,8 +101,9 @@ def _candidates(call: Call, rng: np.random.Generator) -> Iterator[_Candidate]:
     # Values that are all 0, such as a state at its beginning, show nothing, and lie on the kink of a rectifier.
     if own is not None and own[0][0].any():
         whole = tuple(a.shape for a in own[0]) == call.in_shapes
-        origin = f"values of this layer{'' if whole else ', cut to a corner'}"
-        yield _Candidate(tuple(own[0]), own[1], _floats(own[0]), origin, settings_of(own[1]))
+        shown = settings_of(own[1])
+        part = "" if whole else ", cut to a corner" if shown == settings else ", cut to a corner of some of its groups"
+        yield _Candidate(tuple(own[0]), own[1], _floats(own[0]), f"values of this layer{part}", shown)
     entry = call.entry
     if entry is None:
         return
@@ -177,8 +179,7 @@ def _computed(candidate: _Candidate, rng: np.random.Generator) -> Example | None
             return float(np.sum(gy * _several(again)[told].data))
 
         differences = tuple(None if g is None else _central(loss, arrays, i, g) for i, g in enumerate(gradients))
-    names = candidate.origin, candidate.settings, "loss" if told else "y"
-    return Example(arrays, y.data, gy, gradients, differences, *names)
+    return Example(arrays, y.data, gy, gradients, differences, candidate.origin, candidate.settings)
 
 
 def _several(result: Any) -> Sequence[Variable]:

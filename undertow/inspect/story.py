@@ -25,6 +25,9 @@ _CALLED = (
 )  # fmt: skip
 # Those that no formula lists in this order.
 _BY_OPERATION = {
+    "conv2d_weights": ("gy", "x"),
+    "embedding": ("w",),
+    "gaussian_output": ("v",),
     "kl_divergence": ("log_q", "p"),
     "iseg_loss": ("x", "truth"),
     "xnor_conv2d": ("x", "w"),
@@ -93,19 +96,19 @@ def _of_calls(calls: list[Call], seed: int) -> list[str]:
     found = example(call, seed)
     if found is None:
         return lines
-    lines += _example_lines(found, _names_of(call.name, entry.forward, len(found.arrays)))
+    names = _names_of(call.name, entry.forward, len(found.arrays))
+    lines += _example_lines(found, names, _result_of(call, found))
     if not is_derivative(call):
         lines.append("    this way back is Darknet's own and not the derivative: differences may part from it")
     return lines
 
 
-def _example_lines(found: Example, names: tuple[str, ...]) -> list[str]:
+def _example_lines(found: Example, names: tuple[str, ...], result: str) -> list[str]:
     lines = [f"  in numbers, {found.origin}{f' ({found.settings})' if found.settings else ''}:"]
     for name, array in zip(names, found.arrays, strict=True):
         lines += [f"    {line}" for line in array_lines(name, array)]
-    lines += [
-        f"    {line}" for line in [*array_lines(found.result, found.y), *array_lines(f"g{found.result}", found.gy)]
-    ]
+    for name, array in ((result, found.y), (f"g{result}", found.gy)):
+        lines += [f"    {line}" for line in array_lines(name, array)]
     for name, gradient, difference in zip(names, found.gradients, found.differences, strict=True):
         if gradient is None:
             continue
@@ -126,6 +129,13 @@ def _compared(name: str, gradient: Array, difference: Array) -> list[str]:
     return [*array_lines(title, gradient[known]), *array_lines("there by central differences", difference[known])]
 
 
+def _result_of(call: Call, found: Example) -> str:
+    """What the formulas call the result that the example goes back from."""
+    if call.name == "lstm_unit":
+        return "c'"
+    return "loss" if found.y.size == 1 and "gloss" in backward_of(call) else "y"
+
+
 def _names_of(operation: str, formula: str, count: int) -> tuple[str, ...]:
     known = _BY_OPERATION.get(operation, ())
     return known if len(known) == count else _names(formula, count)
@@ -135,7 +145,7 @@ def _names(formula: str, count: int) -> tuple[str, ...]:
     """What the formula calls the operands."""
     if count == 1:
         return ("x",)
-    if "x_0" in formula:
+    if "x_0" in formula or "of the x" in formula:
         return tuple(f"x_{i}" for i in range(count))
     for names in _CALLED:
         if len(names) == count and all(re.search(rf"\b{name}\b", formula) for name in names):
