@@ -159,6 +159,20 @@ def test_a_loss_shows_its_truth(rng: np.random.Generator) -> None:
     p = np.exp(found.arrays[0])
     p /= p.sum(1, keepdims=True)
     np.testing.assert_allclose(found.y, -(found.arrays[1] * np.log(p)).sum())
+    few = shown(called(lambda: softmax_loss(variable(rng, 2, 5), np.eye(5)[[3, 4]])))
+    assert few.origin == "values of this layer"
+    assert few.gradients[1] is None  # the truth is a constant
+    total = shown(called(lambda: ut.functions.sum(variable(rng, 2, 5))))
+    assert total.settings == "axis all"
+
+
+def test_dropout_is_shown_with_the_values_that_fell_out(rng: np.random.Generator) -> None:
+    x = variable(rng, 4, 30)
+    result = []
+    found = shown(called(lambda: result.append(ut.functions.dropout(x, 0.4, rng=rng))))
+    np.testing.assert_allclose(found.y, result[0].data[:1, :5])
+    assert found.settings == "ratio 0.4"
+    assert found.largest_error < 1e-8
 
 
 def test_a_sample_with_other_settings_says_so(rng: np.random.Generator) -> None:

@@ -15,6 +15,7 @@ from undertow.functions.linalg import Linear
 from undertow.functions.norm_batch import BatchNorm
 from undertow.functions.norm_response import Lrn
 from undertow.functions.pooling import AvgPool2d, MaxPool2d
+from undertow.functions.regularization import Dropout
 from undertow.inspect.record import Array, Call
 
 Cut = tuple[list[Array], Function]
@@ -163,6 +164,13 @@ def _lrn(function: Lrn, xs: list[Array]) -> Cut | None:
     return _doubled([xs[0][_slices([1, *sides])]]), function._fresh()
 
 
+def _dropout(function: Dropout, xs: list[Array]) -> Cut:
+    """The same values fall out as in the run: drawn anew they would not be the same twice."""
+    corner = (*(slice(0, 1) for _ in xs[0].shape[:-1]), slice(0, 5))
+    drawn = np.where(function._factors[corner] == 0, 0.0, 1.0)
+    return _doubled([xs[0][corner]]), Dropout(function.ratio, drawn)
+
+
 _RECIPES: dict[type | tuple[type, ...], Callable[[Any, list[Array]], Cut | None]] = {
     Conv: _conv,
     Deconv: _deconv,
@@ -170,9 +178,23 @@ _RECIPES: dict[type | tuple[type, ...], Callable[[Any, list[Array]], Cut | None]
     (MaxPool2d, AvgPool2d): _pool,
     BatchNorm: _batch_norm,
     Lrn: _lrn,
+    Dropout: _dropout,
 }
 # Of a geometry or a constructor: sizes that follow from the operands.
-_FOLLOWING = {"out", "out_shape", "x_shape", "w_shape", "image_shape", "shape", "end_pad", "name", "widths"}
+_FOLLOWING = {
+    "out",
+    "out_shape",
+    "x_shape",
+    "w_shape",
+    "image_shape",
+    "shape",
+    "end_pad",
+    "name",
+    "widths",
+    "keepdims",
+    "seed",
+    "layer",
+}
 
 
 def settings_of(function: Function) -> str:
@@ -186,6 +208,8 @@ def settings_of(function: Function) -> str:
             found.update({part.name: getattr(value, part.name) for part in fields(value)})
         else:
             found[name] = value
+    if found.get("axis", 0) is None:
+        found["axis"] = "all"
     told = {name: _told(value) for name, value in found.items() if name not in _FOLLOWING}
     return ", ".join(f"{name.replace('_', ' ')} {text}" for name, text in told.items() if text)
 

@@ -103,18 +103,21 @@ def _candidates(call: Call, rng: np.random.Generator) -> Iterator[_Candidate]:
         whole = tuple(a.shape for a in own[0]) == call.in_shapes
         shown = settings_of(own[1])
         part = "" if whole else ", cut to a corner" if shown == settings else ", cut to a corner of some of its groups"
-        yield _Candidate(tuple(own[0]), own[1], _floats(own[0]), f"values of this layer{part}", shown)
+        origin = f"values of this layer{part}"
+        yield _Candidate(tuple(own[0]), own[1], _floats(own[0]), origin, shown)
+        # The truth of a loss is a constant, whose gradient cannot even be asked for.
+        yield _Candidate(tuple(own[0]), own[1], call.wanted, origin, shown)
     entry = call.entry
     if entry is None:
         return
     samples = [made for sample in entry.samples(rng) if (made := _run(sample, call)) is not None]
     samples.sort(key=lambda made: (settings_of(made.function) != settings, *_handiness(made, call)))
     origin = f"a sample of the operation {entry.name}"
+    own_settings = f"{origin} with this layer's settings" if settings else origin
     for made in samples[:_TRIED]:
         arrays = tuple(_double(x.data) for x in made.operands)
         if len(arrays) == len(call.operands):
-            yield _Candidate(arrays, own_function(call.function), made.wanted, f"{origin} with this layer's settings",
-                             settings)  # fmt: skip
+            yield _Candidate(arrays, own_function(call.function), made.wanted, own_settings, settings)
     for made in samples[:_TRIED]:
         told = settings_of(made.function)
         where = origin if told == settings else f"{origin} with settings of its own"
