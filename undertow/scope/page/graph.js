@@ -6,6 +6,8 @@ import { Minimap } from "scope/minimap";
 import { shapesText } from "scope/numbers";
 
 const [SMALLEST, LARGEST, LEGIBLE] = [0.12, 2.5, 0.82];
+const NORM_ROOM = 88; // of a norm's twelve letters
+const STAGGERED = [0, -14, 14]; // edges of one layer lie close: their labels stand at different heights
 const [NAME_FONT, SIZE_FONT] = ["600 13px", "12px"]; // as in network.css
 
 export class GraphView {
@@ -138,7 +140,7 @@ export class GraphView {
     const room = node.width - 20;
     const name = fold ? `×${fold.times}` : fitted(title(first), room, NAME_FONT);
     const last = this.network.layer(node.layers[node.layers.length - 1]);
-    const range = fold?.beside ? "alike branches" : `${first.name} to ${last.name}`;
+    const range = fold?.beside ? "branches" : `${first.name} to ${last.name}`;
     const size = fold
       ? fitted(fold.kinds.join(", "), room, SIZE_FONT)
       : shapesText(first.outputs.map((o) => (o.length > 1 ? o.slice(1) : o)));
@@ -165,7 +167,7 @@ export class GraphView {
         "text",
         { x: 10, y: 19, class: "node-name" },
         name,
-        fold && s("tspan", { class: "node-size", dx: 8 }, fitted(range, room - 34, `600 ${SIZE_FONT}`)),
+        fold && s("tspan", { class: "node-size", dx: 8 }, fitted(range, room - NORM_ROOM - 8 - 8 * name.length, `600 ${SIZE_FONT}`)),
       ),
       marks.size,
       marks.norm,
@@ -189,7 +191,9 @@ export class GraphView {
     const path = s("path", { class: "edge", d: pathThrough(points) });
     // Where lines meet at a node their labels would lie on each other: each has its own, halfway.
     const middle = points[Math.floor(points.length / 2)];
-    const label = s("text", { class: "edge-label", x: middle.x + 7, y: middle.y + 4 });
+    const beside = this.plan.edges.filter((other) => other.from === edge.from).indexOf(edge);
+    const y = middle.y + 4 + STAGGERED[beside % STAGGERED.length];
+    const label = s("text", { class: "edge-label", x: middle.x + 7, y });
     this.marks.edges.push({ edge, path, label });
     return s("g", {}, path, label);
   }
@@ -221,8 +225,9 @@ export class GraphView {
   paintEdge({ edge, path, label }, run, step, now) {
     const told = edge.links.find(([, source]) => source === now) ?? edge.links[0];
     const [reader, source] = told;
-    const arrived = this.network.stepOf.get(source) <= step;
-    const pulled = source === now;
+    const sends = this.network.sends(this.network.layer(reader), source);
+    const arrived = sends && this.network.stepOf.get(source) <= step;
+    const pulled = sends && source === now;
     const norm = this.network.sent(run, reader, source);
     const lost = this.network.lost(run, reader, source);
     path.setAttribute(
@@ -363,7 +368,7 @@ export class GraphView {
   }
 
   zoomBy(factor, x = this.svg.clientWidth / 2, y = this.svg.clientHeight / 2) {
-    const zoom = Math.min(Math.max(this.view.zoom * factor, SMALLEST), LARGEST);
+    const zoom = Math.min(Math.max(this.view.zoom * factor, Math.min(SMALLEST, this.whole)), LARGEST);
     const ratio = zoom / this.view.zoom;
     this.moved = true;
     this.look({ zoom, x: x - (x - this.view.x) * ratio, y: y - (y - this.view.y) * ratio });
@@ -381,12 +386,14 @@ export class GraphView {
     });
   }
 
+  /** The zoom at which the whole network is seen. */
+  get whole() {
+    return Math.min(this.svg.clientWidth / this.plan.width, this.svg.clientHeight / this.plan.height, 1);
+  }
+
   fit() {
     this.moved = true;
-    this.view.zoom = Math.max(
-      Math.min(this.svg.clientWidth / this.plan.width, this.svg.clientHeight / this.plan.height, 1),
-      SMALLEST,
-    );
+    this.view.zoom = this.whole;
     this.centre(0, 0);
   }
 
@@ -415,7 +422,7 @@ export class GraphView {
   begin(index) {
     this.first = index;
     this.moved = false;
-    const whole = Math.min(this.svg.clientWidth / this.plan.width, this.svg.clientHeight / this.plan.height, 1);
+    const { whole } = this;
     const node = this.plan.nodes.get(this.plan.idOf(index));
     this.view.zoom = whole > LEGIBLE ? whole : Math.min(Math.max(this.svg.clientWidth / this.plan.width, LEGIBLE), 1);
     this.centre(node.x, node.y);

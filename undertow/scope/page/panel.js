@@ -65,7 +65,7 @@ function arriving(network, run, layer, arrived) {
   }));
   const ends = readers.length === 0 && h("p", { class: "soft" }, beginning(layer, norm));
   return card("Arrives", [
-    !arrived && h("p", { class: "soft" }, "The way back has not come here yet; these numbers are what it will bring."),
+    !arrived && network.stepOf.get(layer.index) < Infinity && h("p", { class: "soft" }, "The way back has not come here yet; these numbers are what it will bring."),
     ends,
     (rows.length > 0 || norm !== null) && table(network, [...rows, { name, cells: total, sum: true }], run, "arrives"),
     readers.length > 1 &&
@@ -84,7 +84,7 @@ function beginning(layer, norm) {
 }
 
 function sending(network, run, layer) {
-  const sources = layer.reads.filter((source) => source >= 0);
+  const sources = layer.reads.filter((source) => source >= 0 && network.sends(layer, source));
   const rows = sources.map((source) => way(network, run, layer.index, source, `to ${title(network.layer(source))}`));
   const parameters = Object.keys(layer.parameters).map((name) => ({
     name: `into its ${name}`,
@@ -96,7 +96,7 @@ function sending(network, run, layer) {
   return card("Sends on", [
     rows.length + parameters.length > 0
       ? table(network, [...rows, ...parameters], run, "sends")
-      : h("p", { class: "soft" }, "Nothing: it reads no other layer."),
+      : h("p", { class: "soft" }, "Nothing: there is no layer before it that takes a gradient."),
     ...network.told(run, layer.index).skipped.map((text) => h("p", { class: "soft note" }, `Skipped: ${text}`)),
   ]);
 }

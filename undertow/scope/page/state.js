@@ -5,12 +5,16 @@ export class Network {
   constructor(data) {
     Object.assign(this, data);
     this.shown = data.layers.filter((layer) => !layer.aside);
-    // The way back: step 0 is the loss, step k the arrival at order[k - 1].
-    this.order = this.shown.map((layer) => layer.index).reverse();
-    this.stepOf = new Map(this.order.map((index, place) => [index, place + 1]));
+    // The way back: step 0 is the loss, step k the arrival at order[k - 1]. It does not come to data and the like.
+    const computes = (layer) => layer.formula.length > 0 || this.reached(layer.index);
+    this.order = this.shown.filter(computes).map((layer) => layer.index).reverse();
+    if (this.order.length === 0) this.order = this.shown.map((layer) => layer.index).reverse();
+    this.stepOf = new Map(this.shown.map((layer) => [layer.index, Infinity]));
+    this.order.forEach((index, place) => this.stepOf.set(index, place + 1));
     this.readers = new Map(this.shown.map((layer) => [layer.index, []]));
     for (const layer of this.shown) {
-      for (const source of layer.reads) if (source >= 0) this.readers.get(source)?.push(layer.index);
+      for (const source of layer.reads)
+        if (source >= 0 && this.sends(layer, source)) this.readers.get(source)?.push(layer.index);
     }
     this.foldOf = new Map();
     this.folds.forEach((fold, place) => fold.layers.forEach((layer) => this.foldOf.set(layer, place)));
@@ -45,6 +49,17 @@ export class Network {
   /** What `reader` sends to `source` in a run; null where nothing is known. */
   sent(run, reader, source) {
     return this.numbers(run, reader).sent[source] ?? null;
+  }
+
+  /** Whether a gradient goes from a layer to one that it reads: not to data and priors, and not from measures. */
+  sends(layer, source) {
+    if (!this.reached(source)) return false;
+    return layer.formula.length > 0 || this.runs.some((_, run) => this.sent(run, layer.index, source) > 0);
+  }
+
+  /** Whether a gradient arrives at a layer in some run; of one that is not finite anywhere there is no norm. */
+  reached(index) {
+    return this.runs.some((run, place) => this.gradient(place, index) !== null || run.layers[index].gradient.bad > 0);
   }
 
   /** Whether this run sends nothing where another run does. */
