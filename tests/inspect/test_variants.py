@@ -148,6 +148,30 @@ def test_neighbours_are_shown_where_they_count(rng: np.random.Generator) -> None
     assert found.y.shape[1] > 1
 
 
+@pytest.mark.parametrize("shape", [(2, 4, 5, 5), (9, 4), (2, 4, 9)])
+@pytest.mark.parametrize("slopes", [(4,), ()])
+def test_a_learned_slope_for_each_channel_or_one(
+    shape: tuple[int, ...], slopes: tuple[int, ...], rng: np.random.Generator
+) -> None:
+    recorder = Recorder()
+    recorder.enter()
+    with recorder:
+        ut.functions.prelu(variable(rng, *shape), variable(rng, *slopes))
+    found = shown(recorder.calls[0][-1])
+    assert found.origin.startswith("values of this layer")
+    slope = found.arrays[1]
+    np.testing.assert_allclose(found.y, np.where(found.arrays[0] > 0, found.arrays[0], slope * found.arrays[0]))
+    assert found.largest_error < 1e-6
+
+
+def test_the_originals_own_ways_back_are_no_derivatives(rng: np.random.Generator) -> None:
+    from undertow.caffe.functions import MeanVariance
+
+    x = variable(rng, 3, 5)
+    assert is_derivative(called(lambda: MeanVariance(True, 0.1)(x)))
+    assert not is_derivative(called(lambda: MeanVariance(True, 0.1, ignore_eps=True)(x)))
+
+
 def test_a_loss_shows_its_truth(rng: np.random.Generator) -> None:
     from undertow.darknet.layers.loss_functions import softmax_loss
 

@@ -53,9 +53,9 @@ def _by_name(call: Call, xs: list[Array]) -> list[Array] | None:
     if name == "mean_variance_normalize":
         return [x[:1, :6]]
     if name in ("l2norm", "darknet_lrn"):
-        return [x[:1, :7, :1, :1]]
+        return [x[_slices([1, 7, 1, 1][: x.ndim])]]
     if name == "prelu":
-        return [x[_slices([1, 2, *[3] * (x.ndim - 2)])], xs[1][:2]]
+        return [x[_slices([1, 2, 3, 3][: x.ndim])], xs[1][_slices([2][: xs[1].ndim])]]
     same = x.ndim > 0 and len({a.shape for a in xs}) == 1 and call.out_shapes == (x.shape,)
     if same and all(a.dtype.kind == "f" for a in xs) and name not in _COUPLED:
         return [a[(*(slice(0, 1) for _ in x.shape[:-1]), slice(0, 5))] for a in xs]

@@ -40,12 +40,21 @@ def name_of(call: Call) -> str:
     return f"{call.name} {function.name}" if isinstance(function, DarknetActivation) else call.name
 
 
+# Settings by which an operation takes the gradient of the original program in place of the derivative.
+_ORIGINAL = (
+    ("straight_through", True), ("ignore_eps", True), ("true_gate", False), ("approximate", True),
+    ("temperature_in_gradient", False), ("wrong_sign", True), ("identity", True), ("legacy", True), ("divide", True),
+)  # fmt: skip
+
+
 def is_derivative(call: Call) -> bool:
-    """Whether the way back is meant to be the derivative of the way forward: False for Darknet's own formulas."""
+    """Whether the way back is meant to be the derivative of the way forward: False for an original's own formulas."""
     function = call.function
     if isinstance(function, BatchNorm):
         return function.rule.backward is None
-    return not isinstance(function, DarknetActivation) or function.rule == "true"
+    if isinstance(function, DarknetActivation):
+        return function.rule == "true"
+    return not any(getattr(function, name, None) is value for name, value in _ORIGINAL)
 
 
 def forward_of(call: Call) -> str:

@@ -99,7 +99,7 @@ def _of_calls(calls: list[Call], seed: int) -> list[str]:
     names = _names_of(call.name, entry.forward, len(found.arrays))
     lines += _example_lines(found, names, _result_of(call, found))
     if not is_derivative(call):
-        lines.append("    this way back is Darknet's own and not the derivative: differences may part from it")
+        lines.append("    this way back is the original program's own, not always the derivative: the two may part")
     return lines
 
 
