@@ -18,7 +18,7 @@ ORIGINAL_GIVEN = (
 DERIVATIONS: dict[str, Lines] = {
     "batch_norm": (
         "with h = (x - mean) / s, y = gamma h + beta:  ggamma = sum(gy h),  gbeta = sum(gy),  gh = gamma gy",
-        "mean and s depend on every x of the channel (a shift of all x changes nothing):  dh = (dx - dmean) / s - h ds / s",
+        "mean and s depend on every x of the channel (moving all x does nothing):  dh = (dx - dmean) / s - h ds / s",
         "dmean = sum(dx) / n;  d = n or n-1, what the variance is divided by, q = sqrt(variance (+ eps)) in s:",
         "dvariance = 2 sum((x - mean) dx) / d, so ds = sum((x - mean) dx) / (d q)",
         "sum(gh * dh) sorted by dx:  gx = (gh - sum(gh) / n) / s - (x - mean) sum(gh h) / (d s q)",
