@@ -195,6 +195,14 @@ def test_yolov3_folds_unfolds_and_is_found(page: Any, tmp_path: Path) -> None:
     assert begin["y"] + begin["height"] <= stage["y"] + stage["height"]
     page.click("#fold")
     assert len(page.query_selector_all(".node")) == 107
+    page.keyboard.press("0")
+    stage = page.query_selector(".graph").bounding_box()
+    for node in page.query_selector_all(".node .box"):
+        box = node.bounding_box()
+        assert box["x"] >= stage["x"]
+        assert box["x"] + box["width"] <= stage["x"] + stage["width"]
+        assert box["y"] >= stage["y"] - 1
+        assert box["y"] + box["height"] <= stage["y"] + stage["height"] + 1
     page.click("#fold")
     assert len(page.query_selector_all(".node")) < 60
     page.fill("#search", "36")
@@ -275,6 +283,13 @@ def test_an_ssds_default_boxes_and_their_pulls(page: Any, tmp_path: Path) -> Non
     names = ("none", "cat", "dog")
     recording = recorded(tmp_path, "ssd.prototxt", SSD, data=tmp_path / "data.npz", names=names)
     opened(page, recording, tmp_path)
+    # The priors read a layer, and send it nothing: three paths come back to c2_relu. No step goes to the data.
+    page.click("[data-layers='5']")
+    assert [row[0] for row in cells(page, "arrives")] == [
+        "from c3 Convolution 3x3", "from loc2 Convolution 3x3", "from conf2 Convolution 3x3", "Sum of 3"
+    ]  # fmt: skip
+    page.keyboard.press("End")
+    assert page.inner_text("#sentence").startswith("Step 21 of 21: layer c1 Convolution 3x3, gradient norm ")
     page.click("#tab-boxes")
     assert len(page.query_selector_all(".boxes-picture .box-truth")) == 2
     heads = recording.runs[0].heads

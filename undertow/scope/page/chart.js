@@ -88,7 +88,7 @@ function chart(place, options, columns) {
         ...texts(options.xText),
         ...(options.whole && { incrs: WHOLE }),
       }),
-      axis(options.y, { size: options.ySize ?? 52, ...texts(options.yText), ...(options.log && { filter: decades }) }),
+      axis(options.y, { space: 24, size: options.ySize ?? 52, ...texts(options.yText), ...(options.log && { filter: decades }) }),
     ],
     series: [{ label: options.x ?? "", value: (_, value) => numberText(value) }, ...options.series],
     hooks: options.hooks ?? {},
@@ -122,9 +122,11 @@ function texts(text) {
   return text ? { values: (_, values) => values.map((value) => (value === null ? "" : text(value))) } : {};
 }
 
-/** Of the marks of a logarithmic axis the powers of ten, at most five of them. */
+/** Of the marks of a logarithmic axis the powers of ten, at most five of them; where there is but one, 2 and 5 too. */
 function decades(_, marks) {
-  const powers = marks.filter((mark) => Math.abs(Math.log10(mark) - Math.round(Math.log10(mark))) < 1e-9);
+  const digit = (mark) => Math.round(mark / 10 ** Math.floor(Math.log10(mark) + 1e-9));
+  const powers = marks.filter((mark) => digit(mark) === 1);
+  if (powers.length < 2) return marks.map((mark) => ([1, 2, 5].includes(digit(mark)) ? mark : null));
   const every = Math.ceil(powers.length / 5);
   const kept = new Set(powers.filter((_mark, i) => i % every === 0));
   return marks.map((mark) => (kept.has(mark) ? mark : null));

@@ -136,7 +136,7 @@ export class Player {
     );
     if (columns.flat().includes(null))
       this.place.append(
-        h("div", { class: "gaps soft", title: "No gradient arrives at these layers, or it is 0" }, "gaps: no gradient"),
+        h("div", { class: `gaps soft${options.legend ? "" : " alone"}`, title: "No gradient arrives at these layers, or it is 0" }, "gaps: no gradient"),
       );
     return chart;
   }

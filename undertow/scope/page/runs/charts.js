@@ -64,7 +64,7 @@ class Card {
 
   draw() {
     const lines = this.lines().filter(([, xs]) => xs.length);
-    if (!lines.length) {
+    if (!lines.some(([, , ys]) => ys.some(Number.isFinite))) {
       this.#forget();
       show(this.key);
       show(this.place, h("p", { class: "soft empty" }, this.empty));
@@ -107,7 +107,8 @@ export class Charts {
       const average = [named(run, "average loss"), ...column(run, "average")];
       if (several()) return [average];
       const own = ["loss", ...column(run, "loss")];
-      return own[2].every((value, i) => Object.is(value, average[2][i])) ? [own] : [own, average];
+      const tellsMore = average[2].some((value, i) => Number.isFinite(value) && value !== own[2][i]);
+      return tellsMore ? [own, average] : [own];
     });
     this.choice = h("select", { "aria-label": "Which measure", class: "small", onchange: () => this.draw() });
     const measure = () => runs().map((run) => {
