@@ -72,13 +72,13 @@ def test_the_story_of_a_batch_norm_agrees_with_its_formula(tmp_path: Path) -> No
     (tmp_path / "net.cfg").write_text(RESIDUAL)
     told = "\n".join(story(explain(tmp_path / "net.cfg"), 0))
     assert "in numbers, values of this layer, cut to a corner (mean and variance of the batch):" in told
-    assert "a shift of all x changes nothing" in told
+    assert "moving all x does nothing" in told
     net = INPUT + 'layer { name: "bn" type: "BatchNorm" bottom: "data" top: "bn" batch_norm_param { %s } }\n'
     (tmp_path / "given.prototxt").write_text(net % "use_global_stats: true")
     told = "\n".join(story(explain(tmp_path / "given.prototxt"), "bn"))
     assert "backward  gx = gamma/s gy; ggamma" in told
     assert "mean and s are constants here" in told
-    assert "a shift of all x changes nothing" not in told
+    assert "moving all x does nothing" not in told
     assert "(given mean and variance):" in told
 
 
