@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,6 +13,7 @@ from typing import TextIO
 from undertow.caffe.solver import Solver
 from undertow.caffe.solver_report import output_scores
 from undertow.errors import UndertowError
+from undertow.files import atomic_write
 
 Score = tuple[str, float, float]
 
@@ -20,8 +22,8 @@ Score = tuple[str, float, float]
 def csv_log(solver: Solver, prefix: str, *, append: bool = False) -> Iterator[None]:
     """Within, write PREFIX.train at every display and PREFIX.test (PREFIX.test1, ... for more test nets) at every test.
 
-    Columns: NumIters, Seconds, LearningRate, then the net's outputs. append: go on with files that are there. Raises
-    UndertowError where they cannot be written.
+    Columns: NumIters, Seconds, LearningRate, then the net's outputs. append: go on with files that are there, whose
+    rows from the first new one's iteration on are dropped. Raises UndertowError where they cannot be written.
     """
     started, files = time.perf_counter(), _Files(prefix, append)
     rates = [solver.lr]
@@ -57,6 +59,8 @@ class _Files:
             path = f"{self.prefix}.{name}"
             new = not (self.append and os.path.exists(path))
             try:
+                if not new:
+                    _drop_from(path, iteration)
                 self._streams[name] = open(path, "w" if new else "a", encoding="utf-8", newline="")  # noqa: SIM115
             except OSError as problem:
                 raise UndertowError(
@@ -74,6 +78,22 @@ class _Files:
     def close(self) -> None:
         for stream in self._streams.values():
             stream.close()
+
+
+def _drop_from(path: str, iteration: int) -> None:
+    """Leave out the rows of this iteration and later ones: the training goes on from a snapshot before them."""
+    with open(path, encoding="utf-8", newline="") as stream:
+        head, *rows = stream.read().splitlines(keepends=True) or [""]
+    with atomic_write(path, "w", encoding="utf-8", newline="") as target:
+        target.writelines([head, *(row for row in rows if _number(row) < iteration)])
+
+
+def _number(row: str) -> float:
+    """The iteration of a row; one that was cut off counts as later than all."""
+    try:
+        return float(row.split(",", 1)[0]) if row.endswith("\n") else math.inf
+    except ValueError:
+        return math.inf
 
 
 def columns(scores: Sequence[Score]) -> list[str]:

@@ -154,7 +154,7 @@ def _read(path: PathLike | BinaryIO) -> Array:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as problem:
         raise FormatError(
-            f"the picture claims over {2 * MAX_PIXELS} pixels",
+            f"the picture claims more than {MAX_PIXELS} pixels",
             file=_name(path),
             remedy=f"use pictures of at most {MAX_PIXELS} pixels",
         ) from problem

@@ -76,7 +76,7 @@ def decode(
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as problem:
         raise FormatError(
-            f"{prefix}the picture claims over {2 * MAX_PIXELS} pixels, too many",
+            f"{prefix}the picture claims more than {MAX_PIXELS} pixels, too many",
             file=file,
             remedy=f"use pictures of at most {MAX_PIXELS} pixels",
         ) from problem
