@@ -74,7 +74,7 @@ class IncomparableError(Exception):
 
 
 def hold_against_layers(random: RandomNet, phase: str, dialect: str) -> str | None:
-    """What differs most, where it is more than rounding; None otherwise. IncomparableError for a net that cannot be built or run."""
+    """What differs most beyond rounding; None otherwise. IncomparableError for a net that cannot be built or run."""
     try:
         planned, plain, exact = (build(random, phase, dialect, t) for t in (np.float32, np.float32, np.float64))
     except UndertowError as error:
