@@ -268,7 +268,7 @@ def _check_anchors(report: Report, boxes: np.ndarray, shapes: NetworkShapes) -> 
     cells = isinstance(head, RegionOptions)
     last = shapes.output.in_shape if cells else None
     grid = np.array([last[2], last[1]], np.float64) if last is not None else net
-    anchors = np.array(head.anchors[: 2 * head.num], np.float64).reshape(-1, 2) / grid * net
+    anchors = np.array(head.biases, np.float64).reshape(-1, 2) / grid * net
     sizes = boxes[:, 2:4].astype(np.float64) * net
     best = iou_of_sizes(sizes, anchors).max(axis=1)
     average, reached = float(best.mean()), float((best > REACHED).mean())

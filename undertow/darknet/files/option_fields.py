@@ -40,13 +40,15 @@ class Problem:
     """What does not fit among the options of one section.
 
     keys: where to point, the first of them that is given. for_original: also a problem in original reading, because
-    the original would crash or read foreign memory.
+    the original would crash or read foreign memory. in_fork: what a cfg of AlexeyAB's fork becomes all the same, so
+    that it is told and not refused; None: refused there too.
     """
 
     keys: tuple[str, ...]
     reason: str
     remedy: str | None = None
     for_original: bool = True
+    in_fork: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -116,25 +116,26 @@ def unsupported_section(section: Section, supported: Iterable[str]) -> FormatErr
     )
 
 
-def read_options(section: Section) -> Options:
+def read_options(section: Section, fork: bool = False) -> Options:
     """The typed options of a section.
 
+    fork: the cfg is one of AlexeyAB's fork, which reads some lists of a wrong length without harm.
     Raises FormatError with file and line for values that cannot be used; unknown keys are warnings (errors when the
     cfg is read strictly).
     """
-    return read_section(section, section_type(section))
+    return read_section(section, section_type(section), fork)
 
 
-def read_section(section: Section, kind: SectionType) -> Options:
+def read_section(section: Section, kind: SectionType, fork: bool = False) -> Options:
     """Like `read_options`, for a section whose kind is known (a .data file has no section header)."""
     fields = option_fields(kind.options)
-    fork = kind.fork_keys
+    not_followed = kind.fork_keys
     values = {}
     unknown = []
     for entry in section.entries:
         field = fields.get(entry.key)
-        if entry.key in fork:
-            _check_fork_key(section, fork[entry.key], entry)
+        if entry.key in not_followed:
+            _check_fork_key(section, not_followed[entry.key], entry)
         elif field is None:
             unknown.append(entry)
         elif field.fork and section.original:
@@ -144,7 +145,10 @@ def read_section(section: Section, kind: SectionType) -> Options:
     _tell_unknown_keys(section, kind, unknown)
     options = kind.options(**values)
     for problem in options.problems():
-        if problem.for_original or not section.original:
+        if fork and problem.in_fork is not None:
+            reason, line = f"{problem.reason}; {problem.in_fork}", section.line_of(*problem.keys)
+            report_oddity(reason, strict=section.strict, file=section.file, line=line, remedy=problem.remedy)
+        elif problem.for_original or not section.original:
             raise _problem_error(section, problem)
     return options
 
@@ -154,9 +158,9 @@ def read_net_options(config: Config) -> NetOptions:
     return cast(NetOptions, read_options(config.net))
 
 
-def read_layer_options(section: Section) -> LayerOptions:
-    """The options of a section after [net]. Raises FormatError for a second [net]."""
-    options = read_options(section)
+def read_layer_options(section: Section, fork: bool = False) -> LayerOptions:
+    """The options of a section after [net]; fork: see `read_options`. Raises FormatError for a second [net]."""
+    options = read_options(section, fork)
     if not isinstance(options, LayerOptions):
         raise FormatError(
             f"a second [{section.name}] section", file=section.file, line=section.line, remedy="keep only the first"

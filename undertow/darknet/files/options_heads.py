@@ -29,7 +29,7 @@ class _AnchorOptions(LayerOptions):
     @property
     def biases(self) -> tuple[float, ...]:
         """`num` widths and heights; those that the file leaves out are 0.5, as the original fills its array."""
-        return self.anchors + (_DEFAULT_ANCHOR,) * (2 * self.num - len(self.anchors))
+        return (self.anchors + (_DEFAULT_ANCHOR,) * (2 * self.num - len(self.anchors)))[: 2 * self.num]
 
     def problems(self) -> Iterator[Problem]:
         if self.num > _MOST_ANCHORS:
@@ -37,7 +37,9 @@ class _AnchorOptions(LayerOptions):
         given, needed = len(self.anchors), 2 * self.num
         if given != needed:
             reason = f"anchors has {given} values, num={self.num} needs {needed}: a width and a height for each"
-            yield Problem(("anchors", "num"), reason, "make num the number of pairs", for_original=given > needed)
+            became = f"the first {needed} count" if given > needed else f"the rest is {_DEFAULT_ANCHOR}"
+            remedy = "make num the number of pairs, with commas between all values"
+            yield Problem(("anchors", "num"), reason, remedy, for_original=given > needed, in_fork=became)
         if min(self.anchors, default=1.0) <= 0:
             reason = f"anchor {min(self.anchors):g} is not above 0"
             yield Problem(("anchors",), reason, "give positive widths and heights", for_original=False)
@@ -71,6 +73,12 @@ class YoloOptions(_AnchorOptions):
         self._resolve(mask=tuple(range(min(self.num, _MOST_ANCHORS))))
 
     @property
+    def biases(self) -> tuple[float, ...]:
+        """As in every head; a mask beyond `num` (a cfg of the fork) goes on in the anchors that the file gives."""
+        beyond = 2 * (max(self.mask) + 1) if self.mask else 0
+        return super().biases + self.anchors[2 * self.num : beyond]
+
+    @property
     def channels(self) -> int:
         """Filters the layer before must have: for each anchor of the mask 4 box values, objectness, classes."""
         return len(self.mask) * (self.classes + 5)
@@ -80,7 +88,9 @@ class YoloOptions(_AnchorOptions):
         wrong = [index for index in self.mask if not 0 <= index < self.num]
         if wrong:
             reason = f"mask names anchor {wrong[0]}, there are {self.num} (0 to {self.num - 1})"
-            yield Problem(("mask", "num"), reason, "correct mask= or num=")
+            given = min(self.mask) >= 0 and 2 * (max(self.mask) + 1) <= len(self.anchors)
+            became = "its boxes take the anchors that the file gives, where the fork reads behind its own"
+            yield Problem(("mask", "num"), reason, "correct mask= or num=", in_fork=became if given else None)
 
 
 @dataclass(frozen=True, kw_only=True)

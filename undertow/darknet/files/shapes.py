@@ -103,7 +103,8 @@ class NetworkShapes(Sequence[LayerShape]):
 def infer_shapes(config: Config, *, fork: bool | None = None) -> NetworkShapes:
     """Shapes, parameters and work of every layer.
 
-    fork: whether weights files are laid out as AlexeyAB's fork does it; None: when the cfg has something of the fork.
+    fork: whether AlexeyAB's fork is followed in the layout of weights files and in lists of a wrong length; None: when
+    the cfg has something of the fork.
     Raises FormatError or ShapeError, with file, line and remedy, where options cannot be used or layers do not fit.
     """
     net = read_net_options(config)
@@ -118,7 +119,7 @@ def infer_shapes(config: Config, *, fork: bool | None = None) -> NetworkShapes:
     build = ShapeBuilder(config, net, of_fork)
     for section in config.layers:
         build.section = section
-        options = read_layer_options(section)
+        options = read_layer_options(section, of_fork)
         layer = RULES[section_type(section).name](build, options)
         build.layers.append(layer)
         if max(layer.outputs, layer.nweights) > _BEYOND:
