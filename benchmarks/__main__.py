@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -21,6 +22,7 @@ from pathlib import Path
 from benchmarks import scaling, table
 from benchmarks.rows import COMPILED, EAGER, ROWS, Settings
 from benchmarks.timing import Timing, machine, report
+from undertow.streams import run_to_end
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -167,4 +169,4 @@ def _one_net(given: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_to_end(main))

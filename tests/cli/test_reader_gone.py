@@ -17,10 +17,12 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="pipes of Unix")
 ROOT = Path(__file__).parents[2]
 
 
-def run_with_lost_reader(words: list[str], until: str | None, both: bool = True) -> tuple[int, str]:
+def run_with_lost_reader(
+    words: list[str], until: str | None, both: bool = True, module: str = "undertow"
+) -> tuple[int, str]:
     """Read up to a line, then no more; the exit status, and what stderr says where that is not among what is lost."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "undertow", *words], env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
+        [sys.executable, "-m", module, *words], env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT if both else subprocess.PIPE,
     )  # fmt: skip
     assert process.stdout is not None
@@ -57,6 +59,40 @@ def test_a_training_of_darknet_saves(scene: Scene, both: bool) -> None:
     assert both or "to go on: undertow darknet detector train" in text
 
 
-@pytest.mark.parametrize("words", [["caffe", "help"], ["darknet", "-h"]], ids=lambda words: words[0])
-def test_what_prints_ends_without_a_word(words: list[str]) -> None:
-    assert run_with_lost_reader(words, None, both=False) == (141, "")
+@pytest.mark.parametrize(
+    "words",
+    ["undertow caffe help", "undertow darknet -h", "undertow.caffe -h", "benchmarks rows"],
+)
+def test_what_prints_ends_without_a_word(words: str) -> None:
+    module, *rest = words.split()
+    assert run_with_lost_reader(rest, None, both=False, module=module) == (141, "")
+
+
+def test_a_broken_pipe_of_a_script_s_own_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("raise BrokenPipeError('mine')\n")
+    done = subprocess.run([sys.executable, "-m", "undertow.caffe", str(tmp_path / "script.py")], capture_output=True,
+                          env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True)  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.endswith("BrokenPipeError: mine\n")
+
+
+@pytest.mark.parametrize("module", ["undertow.caffe", "undertow.darknet"])
+@pytest.mark.parametrize(
+    "end",
+    ["while True:\n    print('more')", "print('more' * 100000)", "raise SystemExit", "print('more', flush=False)"],
+)
+def test_scripts_end_without_a_word(tmp_path: Path, module: str, end: str) -> None:
+    (tmp_path / "script.py").write_text(f"print('begun', flush=True)\nimport sys, time\nsys.stdin.read()\n{end}\n")
+    process = subprocess.Popen(
+        [sys.executable, "-m", module, str(tmp_path / "script.py")], env={**os.environ, "PYTHONPATH": str(ROOT)},
+        text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.readline() == "begun\n"
+    process.stdout.close()
+    process.stdin.close()
+    told = process.stderr.read()
+    status = process.wait(timeout=60)
+    assert (status, told) == (0 if end == "raise SystemExit" else 141, "")

@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 from tests.fuzz.engine import Target, fuzz
+from undertow.streams import run_to_end
 
 
 def targets(family: str) -> tuple[Target, ...]:
@@ -41,4 +42,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_to_end(main))

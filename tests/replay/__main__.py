@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.replay import alexeyab, caffe, darknet
 from tests.replay.compare import Comparison
+from undertow.streams import run_to_end
 
 FORMATS: dict[str, Any] = {"darknet": darknet, "alexeyab": alexeyab, "caffe": caffe}
 
@@ -69,4 +70,4 @@ def print_line(name: str, result: Comparison, verbose: bool) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_to_end(main))

@@ -6,18 +6,29 @@ import os
 import runpy
 import sys
 import tempfile
+import traceback
 from pathlib import Path
 
 from undertow.caffe import glog
 from undertow.caffe.install import install
 from undertow.caffe.proto.chosen import choose_forks
 from undertow.caffe.proto.schema import known_forks
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, describe
+from undertow.streams import run_to_end
 
+# Names and methods that Python 3 has no more.
 _OF_PYTHON_2 = {
-    "xrange", "unicode", "raw_input", "basestring", "reduce", "iteritems", "itervalues", "iterkeys", "has_key",
-    "cPickle", "cStringIO", "StringIO", "urllib2", "ConfigParser", "Queue",
+    "xrange", "unicode", "unichr", "long", "raw_input", "basestring", "reduce", "reload", "execfile", "cmp", "apply",
+    "iteritems", "itervalues", "iterkeys", "has_key", "next", "sort", "maxint", "getcwdu", "letters", "izip", "imap",
+    "ifilter", "cPickle", "cStringIO", "StringIO", "urllib2", "urlparse", "httplib", "ConfigParser", "Queue",
+    "commands", "Tkinter", "__builtin__",
 }  # fmt: skip
+_CONVERT = "if this is a script for Python 2, `2to3 -w {file}`, of Python up to 3.12, brings it to Python 3"
+
+_ONE_NUMBER = (
+    "NumPy from 2.4 on makes a number only of an array without axes, such as the loss of Caffe's own layers. One of "
+    "shape (1,), as loss layers in Python make: `float(net.blobs['loss'].data.item())`, or pip install 'numpy<2.4'."
+)
 
 
 def main(arguments: list[str]) -> int:
@@ -43,12 +54,26 @@ def main(arguments: list[str]) -> int:
     try:
         return run(arguments)
     except (SyntaxError, NameError, AttributeError, ImportError) as error:
-        # Most scripts for pycaffe are of Python 2's time; SyntaxErrors have no name of what is missing.
-        if isinstance(error, SyntaxError) or error.name in _OF_PYTHON_2:
-            error.add_note(
-                "If this is a script for Python 2: `2to3 -w FILE`, of Python up to 3.12, brings it to Python 3."
-            )
+        # Most scripts for pycaffe are of Python 2's time. A SyntaxError has no name of what is missing.
+        if not isinstance(error, SyntaxError) and error.name not in _OF_PYTHON_2:
+            raise
+        file, line, reason = _where(error)
+        print(f"error: {describe(reason, file, line, remedy=_CONVERT.format(file=file))}", file=sys.stderr)
+        return 1  # as Python ends with any exception
+    except TypeError as error:
+        if "0-dimensional arrays" in str(error):
+            error.add_note(_ONE_NUMBER)
         raise
+
+
+def _where(error: Exception) -> tuple[str, int | None, str]:
+    """File, line and reason: where a SyntaxError lies, and where others were raised."""
+    if isinstance(error, SyntaxError) and error.filename is not None and os.path.exists(error.filename):
+        code = f": {error.text.strip()}" if error.text else ""
+        return error.filename, error.lineno, f"{error.msg}{code}"
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    code = f": {last.line}" if last.line else ""
+    return last.filename, last.lineno, f"{error}{code}"
 
 
 def run(arguments: list[str]) -> int:
@@ -82,4 +107,4 @@ def run_program(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_to_end(lambda: main(sys.argv[1:])))

@@ -7,13 +7,12 @@ when whoever read the output is gone (`| head`).
 from __future__ import annotations
 
 import io
-import os
 import sys
 from collections.abc import Sequence
 
-from undertow.cli.interrupt import READER_GONE
 from undertow.cli.messages import fail, say, shown_warnings
 from undertow.errors import UndertowError
+from undertow.streams import READER_GONE, let_go_of_lost_streams
 
 INTERRUPTED = 130
 
@@ -21,7 +20,7 @@ INTERRUPTED = 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line (sys.argv's unless given); returns the exit status."""
     status = _run(arguments)
-    return READER_GONE if _let_go_of_lost_streams() and status == 0 else status
+    return READER_GONE if let_go_of_lost_streams() and status == 0 else status
 
 
 def _run(arguments: Sequence[str] | None) -> int:
@@ -48,20 +47,6 @@ def _run(arguments: Sequence[str] | None) -> int:
             "To mend it: check the path, its permissions and the space on the disk"
         )
     return 2
-
-
-def _let_go_of_lost_streams() -> bool:
-    """Whether there is output that nobody reads any more; Python would complain of it when it closes the stream."""
-    lost = False
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except BrokenPipeError:
-            lost = True
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-        except (AttributeError, OSError, ValueError):
-            pass  # there is no such stream, or it is closed or full: nothing was lost to a reader
-    return lost
 
 
 def _take_any_name() -> None:

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from undertow.cli.interrupt import READER_GONE, without_reader
+from undertow.cli.interrupt import without_reader
 from undertow.cli.messages import say
 from undertow.cli.scope_flags import SCOPE, recorded
 from undertow.cli.words import Command, Flag, UsageError, Words
 from undertow.core.modes import precision
+from undertow.streams import READER_GONE
 
 if TYPE_CHECKING:
     from undertow.caffe.solver import Solver

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
+from undertow.streams import READER_GONE
+
 if TYPE_CHECKING:
     from undertow.darknet.learning.trainer import Trainer
 
 _NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
-_PIPE = 13  # SIGPIPE, which ends programs that take no care
-READER_GONE = 128 + _PIPE
+_PIPE = READER_GONE - 128
 
 
 class Interruption:

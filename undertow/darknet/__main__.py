@@ -8,6 +8,7 @@ import sys
 
 from undertow.darknet.wrapper.install import install
 from undertow.errors import UndertowError
+from undertow.streams import run_to_end
 
 
 def main(arguments: list[str]) -> int:
@@ -32,4 +33,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_to_end(lambda: main(sys.argv[1:])))

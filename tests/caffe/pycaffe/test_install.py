@@ -128,21 +128,53 @@ def test_a_script_runs_as_it_is(tmp_path: Path) -> None:
     assert done.stdout == "['a'] 1\n"
 
 
-def test_scripts_for_python_2_are_told_how_to_go_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "line", "reason"),
+    [
+        ("print 'hello'\n", 1, "print 'hello'"),
+        ("import caffe\ntry:\n    pass\nexcept OSError, e:\n    pass\n", 4, "multiple exception types"),
+        ("for i in xrange(3):\n    pass\n", 1, "name 'xrange' is not defined: for i in xrange(3):"),
+        ("\nimport cPickle\n", 2, "No module named 'cPickle'"),
+        ("import caffe\nfor p in caffe.Net('net.prototxt', 0).params.iteritems():\n    pass\n", 2, "'iteritems'"),
+        ("eval('print 1')\n", 1, "eval('print 1')"),
+    ],
+)
+def test_scripts_for_python_2_are_told_how_to_go_on(tmp_path: Path, text: str, line: int, reason: str) -> None:
     write(tmp_path)
-    for text in (
-        "print 'hello'\n",
-        "for i in xrange(3):\n    pass\n",
-        "import cPickle\n",
-        "import caffe\nfor pair in caffe.Net('net.prototxt', caffe.TRAIN).params.iteritems():\n    pass\n",
-    ):
-        (tmp_path / "script.py").write_text(text)
-        done = run("script.py", cwd=tmp_path)
-        assert done.returncode == 1
+    (tmp_path / "script.py").write_text(text)
+    done = run("script.py", cwd=tmp_path, GLOG_minloglevel="3")
+    assert done.returncode == 1
+    (told,) = done.stderr.splitlines()
+    assert re.match(rf"error: (.*/)?script\.py:{line}: ", told)
+    assert reason in told
+    assert re.search(r"`2to3 -w (.*/)?script\.py`", told)
+
+
+def test_python_2_in_a_module_of_a_script_is_told_where_it_is(tmp_path: Path) -> None:
+    (tmp_path / "helper.py").write_text("def show():\n    print 1\n")
+    (tmp_path / "script.py").write_text("import helper\n")
+    told = run("script.py", cwd=tmp_path).stderr
+    assert re.search(r"error: .*helper\.py:2: Missing parentheses.* `2to3 -w .*helper\.py`", told)
+
+
+def test_one_number_in_an_array_is_told_of_where_numpy_refuses_it(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("import numpy as np\nprint('%.1f' % np.ones(1))\n")
+    done = run("script.py", cwd=tmp_path)
+    if done.returncode == 0:  # NumPy before 2.4
+        assert done.stdout == "1.0\n"
+    else:
+        assert done.stderr.rstrip().endswith("pip install 'numpy<2.4'.")
         assert "script.py" in done.stderr
-        assert done.stderr.rstrip().endswith("brings it to Python 3.")
+    (tmp_path / "script.py").write_text("len(5)\n")
+    assert "numpy" not in run("script.py", cwd=tmp_path).stderr
+
+
+def test_other_errors_of_scripts_are_shown_as_python_does(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text("undefined\n")
-    assert "Python 2" not in run("script.py", cwd=tmp_path).stderr
+    done = run("script.py", cwd=tmp_path)
+    assert done.stderr.endswith("NameError: name 'undefined' is not defined\n")
+    assert "Traceback" in done.stderr
+    assert "2to3" not in done.stderr
 
 
 def test_names_of_the_whole_program() -> None:
