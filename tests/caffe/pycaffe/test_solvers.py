@@ -125,3 +125,36 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         caffe.get_solver(str(tmp_path / "none.prototxt"))
     with pytest.raises(RuntimeError, match="Could not open file"):
         caffe.SGDSolver(str(tmp_path / "none.prototxt"))
+
+
+def test_losses_are_numbers_for_python_as_in_the_original(tmp_path: Path) -> None:
+    """Scripts say float(net.blobs["loss"].data), put it into an array, format it: it has no axes."""
+    solver = caffe.get_solver(solver_file(tmp_path))
+    solver.step(1)
+    (found,) = solver.test_nets[0].forward().values()
+    kept = np.zeros(2)
+    kept[0] = solver.net.blobs["loss"].data
+    assert solver.net.blobs["loss"].data.shape == found.shape == ()
+    assert float(solver.net.blobs["loss"].data) == kept[0] > 0
+    assert "%.3f" % solver.net.blobs["loss"].data == f"{kept[0]:.3f}"  # noqa: UP031 scripts say it so
+
+
+LOSSES = """
+layer { name: "in" type: "Input" top: "x" top: "t" top: "label" input_param {
+  shape { dim: 2 dim: 3 } shape { dim: 2 dim: 3 } shape { dim: 2 } } }
+layer { name: "softmax" type: "SoftmaxWithLoss" bottom: "x" bottom: "label" top: "softmax" }
+layer { name: "hinge" type: "HingeLoss" bottom: "x" bottom: "label" top: "hinge" }
+layer { name: "logistic" type: "MultinomialLogisticLoss" bottom: "x" bottom: "label" top: "logistic" }
+layer { name: "contrastive" type: "ContrastiveLoss" bottom: "x" bottom: "t" bottom: "label" top: "contrastive" }
+layer { name: "euclidean" type: "EuclideanLoss" bottom: "x" bottom: "t" top: "euclidean" }
+layer { name: "sigmoid" type: "SigmoidCrossEntropyLoss" bottom: "x" bottom: "t" top: "sigmoid" }
+layer { name: "smooth" type: "SmoothL1Loss" bottom: "x" bottom: "t" top: "smooth" }
+layer { name: "sum" type: "Reduction" bottom: "x" top: "sum" }
+layer { name: "accuracy" type: "Accuracy" bottom: "x" bottom: "label" top: "accuracy" }
+"""
+
+
+def test_every_loss_has_no_axes(tmp_path: Path) -> None:
+    outputs = caffe.Net(write(tmp_path, LOSSES), caffe.TRAIN).forward()
+    assert {name: values.shape for name, values in outputs.items() if values.shape} == {}
+    assert len(outputs) == 9
