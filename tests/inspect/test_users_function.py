@@ -39,6 +39,10 @@ def constant(x):
 
 def infinite(x):
     return ut.sum(ut.log(x * 0 - 1))
+
+
+def leaves(x):
+    raise SystemExit(1)
 """
 
 
@@ -59,16 +63,22 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         ("wrong_type", "2x2", ".py:18: calling it raised TypeError: object of type 'int' has no len()"),
         ("fine", "2x5", ".py:10: linear: x of shape (2, 5) does not fit weights of shape (3, 2)"),
         ("fine", "2x2,2x2", "it cannot be called with 2 arrays"),
-        ("plain", "2x2", "it returns no Variable: there is nothing to go back from. To mend it: return what"),
+        ("fine", None, "it cannot be called with no arguments"),
+        ("leaves", "2x2", ".py:34: calling it ended the program. To mend it: put what runs the program under: if"),
+        (
+            "plain",
+            "2x2",
+            "it returns no Variable, but float32: there is nothing to go back from. To mend it: return the loss",
+        ),
         ("absent", "2x2", "has no 'absent'. To mend it: its functions are fine, raises, wrong_type"),
         ("number", "2x2", "is no function. To mend it: its functions are fine"),
     ],
 )
-@pytest.mark.parametrize("command", [["explain"], ["scope", "-html", "page.html"]])
+@pytest.mark.parametrize("command", [["explain"], ["trace"], ["scope", "-html", "page.html"]])
 def test_what_is_wrong_is_told_with_its_place(
-    command: list[str], function: str, shape: str, said: str, module: str, capsys: pytest.CaptureFixture[str]
+    command: list[str], function: str, shape: str | None, said: str, module: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([command[0], f"{module}:{function}", "-shape", shape, *command[1:]]) == 2
+    assert main([command[0], f"{module}:{function}", *(["-shape", shape] if shape else []), *command[1:]]) == 2
     told = capsys.readouterr().err
     assert said in told
     assert "Traceback" not in told
@@ -76,8 +86,9 @@ def test_what_is_wrong_is_told_with_its_place(
 
 
 def test_a_function_without_a_gradient(module: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["scope", f"{module}:constant", "-shape", "2", "-html", "page.html"]) == 2
-    assert "depends on no parameter and no argument. To mend it:" in capsys.readouterr().err
+    for words in (["scope", "-html", "page.html"], ["trace"]):
+        assert main([words[0], f"{module}:constant", "-shape", "2", *words[1:]]) == 2
+        assert "depends on no parameter and no argument" in capsys.readouterr().err
 
 
 @pytest.mark.filterwarnings("error")
@@ -98,7 +109,13 @@ def test_a_module_that_raises(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["trace", "m:f"], "trace takes a cfg, a prototxt or a trace, not 'm:f'"),
+        (["trace", "absent_module:f"], "the module 'absent_module' cannot be imported: No module named"),
+        (
+            ["trace", "m:f", "-batch", "2"],
+            "-batch is for a cfg and a prototxt, and this is a function. To mend it: leave",
+        ),
+        (["trace", "m:f", "-shape", "2", "-data", "f.npz"], "brings the shapes of a function's arguments along"),
+        (["explain", "net.prototxt", "-data", "f.npz"], "arrays for a function alone: a net gets a random batch"),
         (["trace", "absent.cfg"], "absent.cfg: there is no such file"),
         (["explain", "absent.cfg", "-dialect", "c"], "there is no dialect 'c' here"),
         (["explain", "net.prototxt", "-size", "8"], "-size is for a cfg, and this is a prototxt"),

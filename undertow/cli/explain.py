@@ -7,7 +7,7 @@ import sys
 import textwrap
 from typing import TYPE_CHECKING
 
-from undertow.cli.looking import check_dialects, check_flags, fitted, quietly
+from undertow.cli.looking import FUNCTION, check_dialects, check_flags, fitted, kind_of, quietly
 from undertow.cli.messages import say
 from undertow.cli.words import Command, Flag, UsageError, Words
 
@@ -25,6 +25,9 @@ def explain(words: Words) -> int:
     from undertow.inspect.story import story
 
     check_flags(words)
+    if words["data"] and kind_of(words["NET"]) != FUNCTION:
+        remedy = f"undertow trace {words['NET']} -data {words['data']}"
+        raise UsageError("explain takes arrays for a function alone: a net gets a random batch", remedy=remedy)
     if words["dialect"]:
         check_dialects(words["NET"], [words["dialect"]])
     with quietly():
@@ -34,6 +37,7 @@ def explain(words: Words) -> int:
             batch=words["batch"],
             size=words["size"],
             dialect=words["dialect"],
+            data=words["data"],
             seed=words["seed"],
         )
     for note in found.notes:
@@ -130,6 +134,7 @@ EXPLAIN = Command(
     (
         Flag("layer", "text", "one layer's whole story: formula, derivation, numbers, place in the code", "N|NAME"),
         Flag("shape", "text", "of a function's arguments, or of a sample in place of a prototxt's data", "2x3x8x8,..."),
+        Flag("data", "text", "arguments of a function", "FILE.npz"),
         Flag("batch", "whole", "samples in the batch (1, or as few as the net takes)", "N", least=1),
         Flag("size", "whole", "width and height of a cfg's input, instead of its own", "N", least=1),
         Flag("dialect", "text", "whose arithmetic: see docs/dialects.md; exact or caffe for a prototxt", "NAME"),

@@ -23,11 +23,18 @@ PHASE = Flag(
     "phase", "text", "TRAIN, or TEST: as in detection, with the statistics that were learned", "NAME",
     choices=("TRAIN", "TEST"),
 )  # fmt: skip
+DATA = Flag(
+    "data",
+    "text",
+    "a picture, a .data file or an .npz; of a function its arguments (a random batch, and says so)",
+    "FILE",
+)
+RATE = Flag("rate", "number", "learning rate behind update/weight (the cfg's; a function's optimiser's; 0.01)", "X")
 CFG, PROTOTXT, FUNCTION, TRACE = "a cfg", "a prototxt", "a function", "a trace"
 # Flags that some kinds of networks have no use for.
 _USED_BY = {
     "weights": (CFG, PROTOTXT),
-    "data": (CFG, PROTOTXT),
+    "data": (CFG, PROTOTXT, FUNCTION),
     "truth": (CFG, PROTOTXT),
     "names": (CFG, PROTOTXT),
     "batch": (CFG, PROTOTXT),
@@ -41,7 +48,7 @@ _USED_BY = {
     "phase": (CFG, PROTOTXT),
     "rate": (CFG, PROTOTXT, FUNCTION),
     "seed": (CFG, PROTOTXT, FUNCTION),
-    "out": (CFG, PROTOTXT),
+    "out": (CFG, PROTOTXT, FUNCTION),
 }
 
 
@@ -115,6 +122,8 @@ def check_flags(words: Words) -> None:
         if kind not in used:
             remedy = "-shape CxHxW" if flag.name == "size" and kind == PROTOTXT else f"leave -{flag.name} out"
             raise UsageError(f"-{flag.name} is for {' and '.join(used)}, and this is {kind}", remedy=remedy)
+    if kind == FUNCTION and {"shape", "data"} <= {flag.name for flag in words.given}:
+        raise UsageError("-data brings the shapes of a function's arguments along", remedy="leave -shape out")
 
 
 def picture_values(words: Words) -> PictureValues | None:

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from undertow.cli.explain import shapes_of
 from undertow.cli.looking import (
+    DATA,
     PHASE,
     PICTURE_VALUES,
+    RATE,
     TRACE,
     check_dialects,
     check_flags,
@@ -98,7 +100,7 @@ SCOPE = Command(
         Flag("port", "whole", "to serve on (any that is free)", "N", least=0, most=65535),
         Flag("no-open", "switch", "leave the browser alone, only say where the page is"),
         Flag("weights", "text", "parameters: a .weights file or a caffemodel", "FILE"),
-        Flag("data", "text", "a picture, a .data file, or an .npz (a random batch, and says so)", "FILE"),
+        DATA,
         Flag("truth", "text", "labels of the picture, or an .npy or .npz", "FILE"),
         *PICTURE_VALUES,
         Flag("names", "text", "of the classes, one a line (those of a .data file)", "FILE"),
@@ -111,7 +113,7 @@ SCOPE = Command(
         ),
         PHASE,
         Flag("precision", "text", "which kernels: fast, precise or reference", "NAME", "fast", choices=PRECISIONS),
-        Flag("rate", "number", "learning rate behind update/weight (the cfg's; 0.01 for a prototxt)", "X"),
+        RATE,
         Flag("seed", "whole", "of random weights and batch (0)", "N", 0, least=0),
     ),
     "the way back of a cfg, a prototxt or module:function in the browser; or one or two folders of trainings",

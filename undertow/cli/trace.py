@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 from undertow.cli.explain import shapes_of
 from undertow.cli.looking import (
+    DATA,
     FUNCTION,
     PHASE,
     PICTURE_VALUES,
     PROTOTXT,
+    RATE,
     Spared,
     check_dialects,
     check_flags,
@@ -34,7 +36,7 @@ _SPARED_OF_TWO = ((1,), (2, 3, 4))
 
 
 def trace(words: Words) -> int:
-    """trace NET.cfg | NET.prototxt | FILE.npz"""
+    """trace NET.cfg | NET.prototxt | module:function | FILE.npz"""
     from undertow.inspect.compare import TOLERANCE, compare
     from undertow.inspect.report import (
         HEAD,
@@ -54,9 +56,6 @@ def trace(words: Words) -> int:
     check_flags(words)
     names = _dialects(words)
     check_dialects(words["NET"], [name for name in names if name])
-    if kind_of(words["NET"]) == FUNCTION:
-        remedy = "undertow explain and undertow scope take functions; from Python, with ut.trace()"
-        raise UsageError(f"trace takes a cfg, a prototxt or a trace, not '{words['NET']}'", remedy=remedy)
     check_network(words["NET"])
     runs = [_traced(words, name) for name in names]
     for note in dict.fromkeys(note for run in runs for note in run.notes):
@@ -107,6 +106,11 @@ def _run(words: Words, dialect: str | None) -> Trace:
     from undertow.inspect.trace_nets import trace_caffe, trace_darknet
 
     net = words["NET"]
+    if kind_of(net) == FUNCTION:
+        from undertow.inspect.function_run import trace_function
+
+        given = {"shapes": shapes_of(words["shape"]), "data": words["data"]}
+        return trace_function(net, **given, rate=words["rate"], seed=words["seed"])
     common = {"batch": words["batch"], "dialect": dialect, "phase": words["phase"], "rate": words["rate"],
               "seed": words["seed"]}  # fmt: skip
     if kind_of(net) == PROTOTXT:
@@ -148,17 +152,17 @@ TRACE = Command(
     ("NET",),
     (
         Flag("weights", "text", "parameters: a .weights file or a caffemodel", "FILE"),
-        Flag("data", "text", "a picture, a .data file, or an .npz (a random batch, and says so)", "FILE"),
+        DATA,
         Flag("truth", "text", "labels of the picture, or an .npy or .npz", "FILE"),
         *PICTURE_VALUES,
         Flag("batch", "whole", "samples of a random batch or of a .data file (2)", "N", least=1),
         Flag("size", "whole", "width and height of a cfg's input, instead of its own", "N", least=1),
-        Flag("shape", "text", "of a sample, in place of a prototxt's data layers", "CxHxW"),
+        Flag("shape", "text", "of a function's arguments, or of a sample in place of a prototxt's data", "CxHxW,..."),
         Flag("dialect", "text", "whose arithmetic", "NAME"),
         Flag("dialects", "text", "two or more: the first is compared with each of the others", "NAME,NAME"),
         PHASE,
         Flag("precision", "text", "which kernels: fast, precise or reference", "NAME", "fast", choices=PRECISIONS),
-        Flag("rate", "number", "learning rate behind update/weight (the cfg's; 0.01 for a prototxt)", "X"),
+        RATE,
         Flag("out", "text", "write the trace", "FILE.npz"),
         Flag("compare", "text", "a trace written with -out: where the two part", "FILE.npz"),
         Flag("tolerance", "number", "relative distance at which layers part (0.001)", "X", least=0),

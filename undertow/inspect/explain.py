@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from undertow.core.variable import Parameter, Variable
 from undertow.darknet.dialect import dialect_named
 from undertow.errors import FormatError, UndertowError
@@ -25,10 +23,25 @@ from undertow.inspect.formulas import (
     shared_additions,
     shared_formula,
 )
-from undertow.inspect.record import Call, Keeping, LayerRecord, Recorder, Shape, functions_behind, parameters_read
+from undertow.inspect.function_run import Seeing, recorded_call, roots_of
+from undertow.inspect.record import (
+    Call,
+    Keeping,
+    LayerRecord,
+    Naming,
+    Shape,
+    functions_behind,
+    parameters_read,
+)
 from undertow.inspect.repeats import backward_lines
 from undertow.inspect.sources import is_prototxt
-from undertow.inspect.users_function import call_function, load_function
+from undertow.inspect.users_function import (
+    load_function,
+    names_around,
+    random_arguments,
+    read_arguments,
+    surroundings,
+)
 
 PathLike = str | os.PathLike[str]
 
@@ -81,13 +94,14 @@ def explain(
     batch: int | None = None,
     size: int | None = None,
     dialect: str | None = None,
+    data: PathLike | None = None,
     seed: int = 0,
 ) -> Explanation:
     """Run one random batch forward, recorded, and say what the way back does.
 
     source: a cfg, a prototxt, or module:function. shapes: for a function those of its arguments; for a prototxt that
     of a sample, instead of its data layers. batch: samples, as few as the net takes unless given. size: width and
-    height of a cfg's input.
+    height of a cfg's input. data: a file with the arguments of a function.
     Raises FormatError or ShapeError for what cannot be read or run.
     """
     text = os.fspath(source)
@@ -97,7 +111,7 @@ def explain(
     if text.endswith(".cfg") or Path(text).is_file():
         return _explain_cfg(text, batch, size, dialect, seed)
     if function:
-        return explain_function(load_function(text), shapes, seed=seed, source=text)
+        return explain_function(load_function(text), shapes, data=data, seed=seed, source=text)
     remedy = "name a .cfg, a .prototxt or module:function"
     raise FormatError("not a file, and no module:function", file=text, remedy=remedy)
 
@@ -136,31 +150,46 @@ def _explain_prototxt(
     return Explanation(path, about, rows_of(run.layers, known), run.layers, run.notes)
 
 
-def explain_function(function: Any, shapes: Sequence[Sequence[int]], *, seed: int = 0, source: str = "") -> Explanation:
-    """Run a function on random arrays of these shapes and explain the recorded graph, one operation a row."""
-    rng = np.random.default_rng(seed)
-    inputs = [Variable(rng.standard_normal(tuple(shape)).astype(np.float32), f"x{i}") for i, shape in enumerate(shapes)]
-    recorder = Recorder()
-    recorder.enter()
-    with recorder:
-        roots = call_function(function, inputs, source)
+def explain_function(
+    function: Any,
+    shapes: Sequence[Sequence[int]],
+    *,
+    data: PathLike | None = None,
+    seed: int = 0,
+    source: str = "",
+) -> Explanation:
+    """Run a function on random arrays of these shapes and explain the recorded graph, one operation a row.
+
+    data: a file with its arguments instead.
+    """
+    given = random_arguments(shapes, seed) if data is None else read_arguments(function, data)
+    with Seeing() as seeing:
+        calls, returned = recorded_call(function, given, source)
+    roots = seeing.roots or roots_of(returned, source)
+    naming = Naming({id(x): name for name, x in names_around(surroundings(function)).items()})
+    records = records_of(calls, roots, naming)
+    on = ", ".join("x".join(map(str, x.shape)) or "1" for x in given.all)
+    about = f"{len(records)} operations{f' on {on}' if on else ''}"
+    return Explanation(source or getattr(function, "__name__", "function"), about, rows_of(records, []), records)
+
+
+def records_of(calls: Sequence[Call], roots: Sequence[Variable], naming: Naming) -> list[LayerRecord]:
+    """Each operation of a function as a layer. roots: what is differentiated."""
     behind = functions_behind(roots)
     records = []
-    for index, call in enumerate(recorder.calls[0]):
-        record = LayerRecord(index, f"{index}", call.name, list(call.in_shapes), list(call.out_shapes), calls=[call])
-        record.parameters = {name: x.shape for name, x in parameters_read(call.operands, {}).items()}
+    for index, call in enumerate(calls):
+        name = naming.name(call.operands, index)
+        record = LayerRecord(index, name, call.name, list(call.in_shapes), list(call.out_shapes), calls=[call])
+        record.parameters = {name: x.shape for name, x in naming.parameters(call.operands).items()}
         record.reached = id(call.function) in behind
-        if not record.reached:
-            record.notes = (
-                ["all gradients: no result depends on it"]
-                if any(call.wanted)
-                else ["all gradients: made from constants"]
-            )
-        else:
+        if record.reached:
             record.notes = _left_out(call)
+        elif any(call.wanted):
+            record.notes = ["all gradients: no result depends on it"]
+        else:
+            record.notes = ["all gradients: made from constants"]
         records.append(record)
-    about = f"{len(records)} operations on " + ", ".join("x".join(map(str, shape)) for shape in shapes)
-    return Explanation(source or getattr(function, "__name__", "function"), about, rows_of(records, []), records)
+    return records
 
 
 def _left_out(call: Call) -> list[str]:

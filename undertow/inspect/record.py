@@ -88,6 +88,38 @@ def parameters_read(operands: Variables, names: Mapping[int, str]) -> dict[str, 
     return found
 
 
+class Naming:
+    """Names of operations: after the layer that their parameters belong to, else their numbers; each name once.
+
+    names: of parameters, by identity, as `parameters_read` takes them.
+    """
+
+    def __init__(self, names: Mapping[int, str]) -> None:
+        self.names = dict(names)
+        self._used: dict[str, int] = {}
+
+    def parameters(self, operands: Variables) -> dict[str, Parameter]:
+        """The parameters of a call: "weight" where all are of one layer, "fc.weight" otherwise."""
+        return self._of(operands)[1]
+
+    def name(self, operands: Variables, index: int) -> str:
+        """The name of the operation number `index`; the second one of a layer "fc" is "fc (2)". Ask once for each."""
+        owner = self._of(operands)[0]
+        if not owner:
+            return str(index)
+        count = self._used[owner] = self._used.get(owner, 0) + 1
+        return owner if count == 1 else f"{owner} ({count})"
+
+    def _of(self, operands: Variables) -> tuple[str, dict[str, Parameter]]:
+        """The layer of the parameters, "" for none or several, and the parameters by the names they have there."""
+        read = parameters_read(operands, self.names)
+        owners = {name.rpartition(".")[0] for name in read}
+        short = {name.rpartition(".")[2]: x for name, x in read.items()}
+        if len(owners) != 1 or len(short) < len(read):
+            return "", read
+        return owners.pop(), short
+
+
 class Recorder(FunctionHook):
     """Keeps the operations of this thread, by the layer that was last named with `enter`."""
 

@@ -52,7 +52,8 @@ def head_lines(found: Trace) -> list[str]:
     """Two lines about a trace as a whole."""
     how = f", {found.how}" if found.how else ""
     about = f": {found.about}" if found.about else ""
-    return [f"{found.source}{how}{about}", f"{loss_text(found)}, rate {found.rate:g} behind update/weight"]
+    rule = found.rule or f"rate {found.rate:g}"
+    return [f"{found.source}{how}{about}", f"{loss_text(found)}, {rule} behind update/weight"]
 
 
 def loss_text(found: Trace) -> str:

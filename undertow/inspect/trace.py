@@ -92,7 +92,8 @@ class LayerTrace:
 class Trace:
     """source: what ran. how: dialect or the like, in a word. about: the batch. loss: the scalar differentiated.
 
-    rate: the learning rate behind the update ratios. layers: in forward order.
+    rate: the learning rate behind the update ratios; rule: what they are those of, where that is no plain step against
+    the gradient, as "Adam with rate 0.001". layers: in forward order.
     """
 
     source: str
@@ -104,6 +105,7 @@ class Trace:
     layers: list[LayerTrace] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     input_sample: Array = field(default_factory=lambda: np.zeros(0, np.float32))
+    rule: str = ""
 
     def __str__(self) -> str:
         """The table that `undertow trace` prints."""

@@ -35,6 +35,7 @@ def save_trace(trace: Trace, path: PathLike) -> None:
         "source": np.array(trace.source),
         "how": np.array(trace.how),
         "about": np.array(trace.about),
+        "rule": np.array(trace.rule),
         "notes": np.array(trace.notes, dtype=np.str_),
         "numbers": np.array([trace.rate, trace.loss, trace.input_rms]),
         "input": trace.input_sample,
@@ -72,6 +73,7 @@ def load_trace(path: PathLike) -> Trace:
     numbers = found.array("numbers", "number", 1, 3)
     rate, loss, input_rms = numbers.tolist()
     trace = Trace(found.text("source"), found.text("how"), found.text("about"), rate, loss, input_rms)
+    trace.rule = found.text("rule") if "rule" in found.arrays else ""  # those of earlier versions do not have it
     trace.notes = [str(note) for note in found.array("notes", "text", 1)]
     trace.input_sample = found.sample("input")
     types, activations = (found.array(name, "text", 1, count) for name in ("types", "activations"))

@@ -9,7 +9,7 @@ from undertow.core import registry
 from undertow.core.function import Function
 from undertow.core.hooks import Arrays, FunctionHook, MaybeArrays, Variables, Walk
 from undertow.core.variable import Parameter
-from undertow.inspect.record import parameters_read
+from undertow.inspect.record import Naming
 from undertow.inspect.trace import LayerTrace, Trace
 
 RATE = 0.01
@@ -19,15 +19,15 @@ class trace(FunctionHook):
     """Takes the statistics of every operation in its block, forward and backward; `as` gives the `Trace`.
 
     model: a Module; its parameters' names are shown. rate: the learning rate behind the update ratios (0.01).
-    Each operation is one layer, named after the parameter it reads, or by its number. A second forward pass in the
-    same block adds further layers. Costs about as much again as the pass itself: see `ut.watch` for training.
+    Each operation is one layer, named after the layer whose parameters it reads, or by its number. A second forward
+    pass in the same block adds further layers ("fc (2)"). Costs about as much again as the pass itself: see `ut.watch`
+    for training.
     """
 
     def __init__(self, model: Any = None, *, rate: float = RATE) -> None:
         self.trace = Trace("user code", "", "", rate)
-        self._names: dict[int, str] = {}
-        for name, parameter in model.named_parameters() if model is not None else ():
-            self._names[id(parameter)] = name
+        named = model.named_parameters() if model is not None else ()
+        self._naming = Naming({id(parameter): name for name, parameter in named})
         # Functions and parameters are held, so that their identities stay theirs while the block lasts.
         self._layers: dict[int, tuple[Function, LayerTrace]] = {}
         self._parameters: list[tuple[LayerTrace, str, Parameter]] = []
@@ -46,15 +46,12 @@ class trace(FunctionHook):
     def after_call(self, function: Function, operands: Variables, outputs: Variables) -> None:
         entry = registry.find(type(function))
         kind = function.label if entry is None else entry.name
-        layer = LayerTrace(len(self.trace.layers), str(len(self.trace.layers)), kind, activation=kind)
+        index = len(self.trace.layers)
+        layer = LayerTrace(index, self._naming.name(operands, index), kind, activation=kind)
         layer.computes = kind not in ("reshape", "transpose", "broadcast_to", "get_item")
         if not self.trace.layers:
             self.trace.see_input({str(i): x.data for i, x in enumerate(operands) if not isinstance(x, Parameter)})
-        read = parameters_read(operands, self._names)
-        short = [name.rpartition(".")[2] for name in read]
-        for name, last, x in zip(read, short, read.values(), strict=True):
-            layer.name = name.rpartition(".")[0] or layer.name
-            key = last if short.count(last) == 1 else name
+        for key, x in self._naming.parameters(operands).items():
             self._parameters.append((layer, key, x))
             layer.see_parameter(key, x.data, None, self.trace.rate)
         layer.see_output(outputs[0].data)
