@@ -11,12 +11,12 @@ import numpy as np
 
 from undertow.caffe.blob import Blob
 from undertow.caffe.boxes import decode, overlaps, suppress
-from undertow.caffe.data.feed import read_lines
 from undertow.caffe.layer import Layer, NoGradient, Results, Shapes
 from undertow.caffe.layers_forks import image_shape
 from undertow.caffe.proto.api import find_beside
+from undertow.caffe.saved_detections import SavedDetections, missing_for_saving, read_name_sizes
 from undertow.core.variable import Variable
-from undertow.errors import FormatError, UndertowWarning, describe
+from undertow.errors import FormatError, UndertowError, UndertowWarning, describe
 
 Array = np.ndarray[Any, Any]
 Variables = Sequence[Variable]
@@ -115,17 +115,32 @@ class DetectionOutput(NoGradient):
                 field="detection_output_param",
                 remedy="write nms_threshold: 0.45, and eta: 1 or nothing",
             )
-        for name in ("save_output_param", "visualize"):
-            if o.has_field(name) and getattr(o, name):
-                self._not_followed(name)
+        self.saved = self._open_files() if o.has_field("save_output_param") else None
+        if o.visualize:
+            self._warn("visualize is not followed: no pictures are shown",
+                       "undertow scope shows boxes over pictures")  # fmt: skip
         self._found = 1
         self._rows: Array | None = None
 
-    def _not_followed(self, name: str) -> None:
-        """SSD writes files of results or shows pictures here; a layer of this project only computes."""
-        text = describe(f"{name} is not followed: detections are in the top only", line=self.message.line_of(),
-                        file=None if self.context.file is None else str(self.context.file), layer=self._label,
-                        remedy="read them from the blob after each pass")  # fmt: skip
+    def _open_files(self) -> SavedDetections | None:
+        """What writes the files that are asked for; None with a warning where the original writes none."""
+        o = self.message.detection_output_param
+        lacks = missing_for_saving(o.save_output_param)
+        if lacks is not None:
+            self._warn(f"no results are written: save_output_param has no {lacks}", f"write {lacks}: ...")
+            return None
+        try:
+            return SavedDetections(o.save_output_param, o.background_label_id, self._path)
+        except UndertowError as error:
+            reason = describe(error.reason, error.file, error.line)
+            raise self.refusal(reason, error.remedy, "detection_output_param") from error
+
+    def _path(self, name: str) -> str:
+        return find_beside(name, self.context.file) if self.context.file is not None else name
+
+    def _warn(self, reason: str, remedy: str) -> None:
+        text = describe(reason, line=self.message.line_of(), layer=self._label, remedy=remedy,
+                        file=None if self.context.file is None else str(self.context.file))  # fmt: skip
         warnings.warn(UndertowWarning(text), stacklevel=3)
 
     def top_shapes(self, bottom: Shapes) -> Shapes:
@@ -145,8 +160,20 @@ class DetectionOutput(NoGradient):
         self._found = len(self._rows)
         self._bottom_shapes = None
         loss = super().forward(bottom, top)
+        if self.saved is not None:
+            self._save(len(bottom[0].data))
         self._rows = None
         return loss
+
+    def _save(self, images: int) -> None:
+        assert self._rows is not None
+        assert self.saved is not None
+        real = self._rows[self._rows[:, 1] >= 0]
+        try:
+            for image in range(images):
+                self.saved.add(real[real[:, 0] == image, 1:])
+        except FormatError as error:
+            raise self.placed(error) from error
 
     def compute(self, bottom: Variables, params: Variables) -> Results:
         rows = self.detections(*(x.data for x in bottom[:3])) if self._rows is None else self._rows
@@ -284,13 +311,4 @@ class DetectionEvaluate(NoGradient):
 
 def read_sizes(path: str) -> Array:
     """Height and width of each image from a file of lines `name height width`. Raises FormatError."""
-    sizes = []
-    for number, line in enumerate(read_lines(path), 1):
-        words = line.split()
-        if len(words) != 3 or not all(word.isdigit() and int(word) for word in words[1:]):
-            raise FormatError(
-                f"{path}:{number}: a line is `name height width`",
-                remedy="correct the line; convert_annoset's lists have no such lines: they come from get_image_size",
-            )
-        sizes.append([int(word) for word in words[1:]])
-    return np.array(sizes)
+    return np.array([sizes for _, *sizes in read_name_sizes(path)])

@@ -13,7 +13,7 @@ import undertow.caffe as caffe
 from tests.caffe.net.texts import inputs, layer, net
 from undertow.caffe.boxes import coverage, decode, encode, match, overlaps, project, suppress
 from undertow.caffe.net import Net
-from undertow.errors import UndertowError, UndertowWarning
+from undertow.errors import UndertowError
 
 CLASSES, COUNT = 3, 30
 VARIANCE = [0.1, 0.1, 0.2, 0.2]
@@ -320,15 +320,6 @@ def test_sizes_of_pictures_decide_in_pixels(tmp_path: Path) -> None:
     (tmp_path / "sizes.txt").write_text("a 10\n")
     with pytest.raises(UndertowError, match=r"sizes\.txt:1: a line is `name height width`"):
         evaluate(found, truth, rest + "0.5")
-
-
-def test_what_detection_output_does_not_do_is_told() -> None:
-    for option, name in (('save_output_param { output_directory: "x" }', "save_output_param"),
-                         ("visualize: true", "visualize")):  # fmt: skip
-        with pytest.warns(UndertowWarning, match=f"{name} is not followed"):
-            net(inputs(a=(1, 4), b=(1, 2), c=(1, 2, 4)),
-                layer("y", "DetectionOutput", "a b c", rest=f"detection_output_param {{ num_classes: 2 {option} }}"),
-                force=False)  # fmt: skip
 
 
 def test_dropout_scaled_when_testing() -> None:
