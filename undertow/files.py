@@ -4,46 +4,155 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
+import logging
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import IO, Any
 
 from undertow.errors import WriteError
+
+fcntl: ModuleType | None
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+_log = logging.getLogger("undertow.files")
+
+# Names of what is being written: `.NAME.abcdefgh.undertow.part`, with the random letters of the module tempfile.
+_MARK = ".undertow.part"
+_LEFTOVER = re.compile(rf"\..+\.[a-z0-9_]{{8}}{re.escape(_MARK)}(\.[a-z0-9]+)?", re.DOTALL)
 
 
 @contextlib.contextmanager
 def atomic_write(path: str | os.PathLike[str], mode: str = "wb", **options: Any) -> Iterator[IO[Any]]:
     """Open a file beside `path`; when the block ends well, sync it and rename it onto `path`.
 
-    If the block raises, the old file stays as it was and nothing is left behind.
+    If the block raises, the old file stays as it was and nothing is left behind; what a killed process leaves is
+    removed when another first writes into that folder (see `remove_leftovers`).
     mode: "wb" or "w"; options go to `open` (encoding, newline).
     Raises WriteError, an OSError too, that names `path`, never the file beside it.
     """
     target = Path(path)
+    beside = None
     try:
-        descriptor, beside = tempfile.mkstemp(prefix=_beginning(target), suffix=".part", dir=target.parent)
-    except OSError as problem:
-        problem.filename = os.fspath(target if target.parent.is_dir() else target.parent)
-        raise _cannot_write(target, problem) from problem
-    try:
-        with open(descriptor, mode, **options) as stream:
+        with unfinished(target) as beside, open(beside, mode, **options) as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(beside, _usual_permissions(target))
-        os.replace(beside, target)
-        _sync_folder(target.parent)
-    except BaseException as problem:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(beside)
-        if isinstance(problem, OSError) and problem.filename in (None, beside):
+    except OSError as problem:
+        if beside is None:
+            problem.filename = os.fspath(target if target.parent.is_dir() else target.parent)
+        elif problem.filename in (None, os.fspath(beside)):
             problem.filename = os.fspath(target)
-            raise _cannot_write(target, problem) from problem
+        else:
+            raise
+        raise _cannot_write(target, problem) from problem
+
+
+@contextlib.contextmanager
+def unfinished(target: Path, *, folder: bool = False, ending: str = "") -> Iterator[Path]:
+    """A new file or folder beside `target`, private until the block ends well and it is renamed onto `target`.
+
+    It is removed when the block raises. While this process lives it is locked, where the system can do so: thereby
+    others know what a killed process has left. ending: of its name, for programs that go by it, such as ".mp4".
+    """
+    _tidy(os.path.abspath(target.parent))
+    beside, held = _made(target, folder, ending)
+    try:
+        yield beside
+        os.chmod(beside, _usual_permissions(target, 0o777 if folder else 0o666))
+        os.replace(beside, target)
+        sync(target.parent)
+    except BaseException:
+        _remove(beside)
         raise
+    finally:
+        if held is not None:
+            os.close(held)
+
+
+def remove_leftovers(folder: str | os.PathLike[str]) -> list[Path]:
+    """Remove what `unfinished` made in a folder for processes that were killed; what was removed.
+
+    Known by its name, and by a lock that no living process holds on it.
+    """
+    removed = []
+    with contextlib.suppress(OSError):
+        for entry in sorted(Path(folder).iterdir()):
+            if _LEFTOVER.fullmatch(entry.name) and _is_free(entry) and _remove(entry):
+                removed.append(entry)
+    return removed
+
+
+def leftovers_text(removed: Sequence[Path]) -> str:
+    """A line that tells what was removed."""
+    more = f" and {len(removed) - 1} more" if len(removed) > 1 else ""
+    return f"removed from {removed[0].parent} what a killed run left half written: {removed[0].name}{more}"
+
+
+@functools.cache
+def _tidy(folder: str) -> None:
+    """Once for each folder that this process writes into."""
+    removed = remove_leftovers(folder)
+    if removed:
+        _log.warning(leftovers_text(removed))
+
+
+def _made(target: Path, folder: bool, ending: str) -> tuple[Path, int | None]:
+    """What is to be filled, and the descriptor that locks it."""
+    # Not the whole name: with what is added here, a long one would be too long for the file system.
+    make = tempfile.mkdtemp if folder else _make_file
+    while True:
+        beside = Path(make(prefix=f".{target.name[:40]}.", suffix=_MARK + ending, dir=target.parent))
+        held = _lock(beside, wait=True)
+        if beside.exists():
+            return beside, held
+        if held is not None:  # somebody took it for a leftover in the moment before it was locked
+            os.close(held)
+
+
+def _make_file(**place: Any) -> str:
+    descriptor, name = tempfile.mkstemp(**place)
+    os.close(descriptor)
+    return name
+
+
+def _lock(path: Path, *, wait: bool) -> int | None:
+    """A descriptor that holds `path` for this process; None where another has it, or nothing can be locked."""
+    if fcntl is None:
+        return None
+    descriptor = None
+    try:
+        descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:
+        if descriptor is not None:
+            os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _is_free(path: Path) -> bool:
+    """Whether no living process holds this; where files cannot be locked, one in use cannot be removed either."""
+    held = _lock(path, wait=False)
+    if held is not None:
+        os.close(held)
+    return held is not None or fcntl is None
+
+
+def _remove(path: Path) -> bool:
+    try:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    except OSError:
+        return False
+    return True
 
 
 def _cannot_write(target: Path, problem: OSError) -> WriteError:
@@ -61,7 +170,7 @@ def _cannot_write(target: Path, problem: OSError) -> WriteError:
 def move(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
     """Rename within a folder, over what stands at `target`, so that it survives a power cut."""
     os.replace(source, target)
-    _sync_folder(Path(target).parent)
+    sync(Path(target).parent)
 
 
 def keep_copy(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
@@ -70,7 +179,7 @@ def keep_copy(source: str | os.PathLike[str], target: str | os.PathLike[str]) ->
     A second name where the file system has such, which takes no space; else a copy. `source` must be replaced as a
     whole later (see `atomic_write`), not written into.
     """
-    beside = f"{os.fspath(target)}.part"
+    beside = Path(target).with_name(f".{Path(target).name[:40]}.keptcopy{_MARK}")
     with contextlib.suppress(FileNotFoundError):
         os.unlink(beside)
     try:
@@ -87,39 +196,19 @@ def keep_copy(source: str | os.PathLike[str], target: str | os.PathLike[str]) ->
         os.unlink(beside)
 
 
-def remove_leftovers(folder: str | os.PathLike[str], names: str) -> list[Path]:
-    """Remove what `atomic_write` left half written in a folder when its process was killed; the files removed.
-
-    names: a regular expression for the whole names that were to be written. Nobody else may be writing these now.
-    """
-    pattern = re.compile(rf"\.(?:{names})\.[^.]+\.part")
-    removed = []
-    with contextlib.suppress(OSError):
-        for entry in list(Path(folder).iterdir()):
-            if pattern.fullmatch(entry.name):
-                entry.unlink()
-                removed.append(entry)
-    return removed
-
-
-def _beginning(target: Path) -> str:
-    # Not the whole name: with what is added here, a long one would be too long for the file system.
-    return f".{target.name[:40]}."
-
-
-def _usual_permissions(target: Path) -> int:
-    """mkstemp makes files private; give back what a plain open would have given."""
+def _usual_permissions(target: Path, new: int) -> int:
+    """What is being filled is private; give back what a plain open would have given."""
     if target.exists():
         return target.stat().st_mode & 0o777
     mask = os.umask(0)
     os.umask(mask)
-    return 0o666 & ~mask
+    return new & ~mask
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make the rename itself survive a power cut, where the system can sync folders."""
+def sync(path: Path) -> None:
+    """Let a file, or the names in a folder, survive a power cut, where the system can sync folders."""
     with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:

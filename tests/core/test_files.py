@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import errno
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from undertow.errors import WriteError
-from undertow.files import atomic_write
+from undertow.files import atomic_write, remove_leftovers, unfinished
 
 
 def test_an_error_leaves_the_old_file_and_nothing_beside(tmp_path: Path) -> None:
@@ -55,3 +59,100 @@ def test_an_error_of_the_system_keeps_its_number(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="another") as raw, atomic_write(tmp_path / "a"):
         raise OSError(errno.EACCES, "another", "b")
     assert not isinstance(raw.value, WriteError)
+
+
+WRITES_FOREVER = """
+import sys, time
+from pathlib import Path
+from undertow.files import unfinished
+with unfinished(Path(sys.argv[1]), folder=sys.argv[2] == "folder", ending=sys.argv[3]) as beside:
+    print("begun", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="files in use are known by locks that Windows does not have")
+@pytest.mark.parametrize(("kind", "ending"), [("file", ""), ("file", ".mp4"), ("folder", "")])
+def test_what_a_killed_process_left_is_removed_and_not_before(tmp_path: Path, kind: str, ending: str) -> None:
+    words = [sys.executable, "-c", WRITES_FOREVER, str(tmp_path / "a.weights"), kind, ending]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        (half,) = tmp_path.iterdir()
+        assert half.name.startswith(".a.weights.")
+        assert half.name.endswith(".undertow.part" + ending)
+        assert remove_leftovers(tmp_path) == []
+        with atomic_write(tmp_path / "another") as stream:
+            stream.write(b"x")
+        process.send_signal(signal.SIGKILL)
+    assert half.exists()
+    assert remove_leftovers(tmp_path) == [half]
+    assert [path.name for path in tmp_path.iterdir()] == ["another"]
+
+
+def test_the_first_writing_into_a_folder_removes_leftovers_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    mine = ".a.backup.abcd_123.undertow.part"
+    others = [".a.backup.abcd1234.part", "a.undertow.part", ".undertow.part", ".a.part", ".x.abcd1234.undertow.partly"]
+    for name in (mine, *others):
+        (tmp_path / name).write_text("half")
+    for _ in range(2):
+        with atomic_write(tmp_path / "b") as stream:
+            stream.write(b"x")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*others, "b"])
+    assert [record.message for record in caplog.records] == [
+        f"removed from {tmp_path} what a killed run left half written: {mine}"
+    ]
+
+
+def test_a_file_that_is_taken_for_a_leftover_before_it_is_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from undertow import files
+
+    lock = files._lock
+    removed: list[Path] = []
+
+    def late(path: Path, *, wait: bool) -> int | None:
+        if wait and not removed:
+            removed.extend(remove_leftovers(tmp_path))
+        return lock(path, wait=wait)
+
+    monkeypatch.setattr(files, "_lock", late)
+    with atomic_write(tmp_path / "a") as stream:
+        stream.write(b"whole")
+    assert len(removed) == 1
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"whole"]
+
+
+def test_where_nothing_can_be_locked_files_are_written_and_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from undertow import files
+
+    class Refuses:
+        LOCK_EX = LOCK_NB = 0
+
+        @staticmethod
+        def flock(*given: object) -> None:
+            raise OSError(errno.ENOLCK, "no locks here")
+
+    monkeypatch.setattr(files, "fcntl", Refuses)
+    with unfinished(tmp_path / "a") as beside:
+        beside.write_text("whole")
+        assert remove_leftovers(tmp_path) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_written_files_have_usual_permissions(tmp_path: Path) -> None:
+    usual = os.umask(0o027)
+    try:
+        with atomic_write(tmp_path / "a") as stream:
+            stream.write(b"x")
+        with unfinished(tmp_path / "b", folder=True):
+            pass
+    finally:
+        os.umask(usual)
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
+    assert (tmp_path / "b").stat().st_mode & 0o777 == 0o750

@@ -76,6 +76,7 @@ def test_killed_while_writing_leaves_no_database(tmp_path: Path, backend: str) -
     with new_database(tmp_path / "db", backend) as put:
         put(b"1", b"one")
     assert contents(tmp_path / "db", backend) == [(b"1", b"one")]
+    assert [path.name for path in tmp_path.iterdir()] == ["db"]
 
 
 def test_a_key_too_long_for_lmdb(tmp_path: Path) -> None:

@@ -65,6 +65,19 @@ def same(a: Network, b: Network) -> bool:
     return all(map(np.array_equal, everything(a), everything(b)))
 
 
+def test_what_a_killed_run_left_is_removed_when_a_training_starts(scene: Scene) -> None:
+    half, weights = (
+        scene.folder / "backup" / name for name in (".tiny.backup.0ab_cdef.undertow.part", "a.weights.part")
+    )
+    half.parent.mkdir()
+    half.write_bytes(b"half")
+    weights.write_bytes(b"of somebody else")
+    _, told = run(scene, stop_after=1)
+    assert any("left half written: .tiny.backup.0ab_cdef" in note for note in told.notes)
+    assert weights.exists()
+    assert not half.exists()
+
+
 @pytest.mark.parametrize("passes", [1, 4, 7])
 def test_a_stopped_run_goes_on_bit_for_bit(scene: Scene, passes: int) -> None:
     whole, told = run(scene)

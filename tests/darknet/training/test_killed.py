@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.darknet.training import killed
-from undertow.files import keep_copy, remove_leftovers
+from undertow.files import keep_copy
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that fork")
 
@@ -50,14 +50,6 @@ def test_killed_before_each_step_that_touches_a_file(tmp_path: Path) -> None:
 def test_these_processes_are_really_killed(tmp_path: Path) -> None:
     child = killed.fork(lambda: os.kill(os.getpid(), signal.SIGKILL))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-
-
-def test_leftovers_of_one_training_are_removed_and_no_others(tmp_path: Path) -> None:
-    for name in (".a.backup.x_1.part", ".a.backup.next.npz.k2.part", ".ab.backup.x1.part", "a.backup.part", ".a.part"):
-        (tmp_path / name).write_text("half")
-    removed = remove_leftovers(tmp_path, r"a\.backup(\.next\.npz)?")
-    assert sorted(path.name for path in removed) == [".a.backup.next.npz.k2.part", ".a.backup.x_1.part"]
-    assert len(list(tmp_path.iterdir())) == 3
 
 
 @pytest.mark.parametrize("links", [True, False])

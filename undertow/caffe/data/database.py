@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,6 +11,7 @@ from typing import Any, Protocol
 from undertow.caffe.data.leveldb_file import LevelDbFile
 from undertow.caffe.data.lmdb_file import FILE_NAME, LmdbFile
 from undertow.errors import FormatError, MissingPackage
+from undertow.files import sync, unfinished
 
 PathLike = str | os.PathLike[str]
 Put = Callable[[bytes, bytes], None]
@@ -91,38 +90,11 @@ def new_database(path: PathLike, backend: str = "LMDB") -> Iterator[Put]:
         raise FormatError("exists already; databases are not added to", file=path, remedy="remove it or choose a name")
     if not target.absolute().parent.is_dir():
         raise FormatError("the folder for the database does not exist", file=path, remedy="make the folder first")
-    beside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.absolute().parent))
-    try:
+    with unfinished(target.absolute(), folder=True) as beside:
         with _lmdb_writer(beside) if backend.upper() == "LMDB" else _leveldb_writer(beside) as put:
             yield put
-        _publish(beside, target)
-    except BaseException:
-        shutil.rmtree(beside, ignore_errors=True)
-        raise
-
-
-def _publish(beside: Path, target: Path) -> None:
-    for item in beside.iterdir():
-        _sync(item)
-    beside.chmod(0o777 & ~_mask())
-    _sync(beside)
-    beside.rename(target)
-    _sync(target.absolute().parent)
-
-
-def _mask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-def _sync(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        for item in (*beside.iterdir(), beside):
+            sync(item)
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from undertow.data.images import load_pixels, save_image, to_pixels
 from undertow.data.resize import Picture
 from undertow.errors import FormatError, MissingPackage, UndertowWarning
+from undertow.files import unfinished
 
 PathLike = str | os.PathLike[str]
 PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tga", ".tif", ".tiff", ".webp")
@@ -115,8 +117,8 @@ class VideoWriter:
         self._av = _package("writing videos")
         if not self.path.parent.is_dir():
             raise FormatError("the folder does not exist", file=path, remedy="make it, or name another")
-        self._beside = self.path.with_name(f".{self.path.stem[:40]}.{os.getpid()}.part{self.path.suffix}")
         self._rate = Fraction(rate).limit_denominator(65535)
+        self._beside = ExitStack()
         self._container: Any = None
         self._stream: Any = None
 
@@ -139,7 +141,8 @@ class VideoWriter:
     def _begin(self, width: int, height: int) -> None:
         available = self._av.codecs_available
         codec = "libx264" if self.path.suffix.lower() != ".avi" and "libx264" in available else "mpeg4"
-        self._container = self._av.open(str(self._beside), "w")
+        beside = self._beside.enter_context(unfinished(self.path, ending=self.path.suffix.lower()))
+        self._container = self._av.open(str(beside), "w")
         self._stream = self._container.add_stream(codec, rate=self._rate)
         self._stream.width, self._stream.height, self._stream.pix_fmt = width, height, "yuv420p"
         if codec == "mpeg4":
@@ -148,16 +151,14 @@ class VideoWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._container is None:
-            return
-        try:
-            if error is None:
-                self._container.mux(self._stream.encode())
-            self._container.close()
-            if error is None:
-                os.replace(self._beside, self.path)
-        finally:
-            self._beside.unlink(missing_ok=True)
+        # What `unfinished` renames or removes when this closes.
+        with self._beside:
+            if self._container is not None:
+                if error is None:
+                    self._container.mux(self._stream.encode())
+                self._container.close()
+            if error is not None:
+                raise error
 
     def __str__(self) -> str:
         return str(self.path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -70,8 +69,8 @@ class Saver:
         self.checkpoint_at: int | None = None
         self._told = False
 
-    def make_folder(self) -> None:
-        """Make the folder, and remove what killed trainings of this name left half written in it."""
+    def make_folder(self) -> list[Path]:
+        """Make the folder, and remove what killed runs left half written in it; the files removed."""
         folder = self.output.folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -81,8 +80,7 @@ class Saver:
                 file=folder,
                 remedy="correct backup= in the .data file",
             ) from problem
-        endings = r"\.backup(\.next|\.previous)?(\.npz)?|_(best|final|\d+)\.weights|_(log|map)\.csv|_nonfinite\.json"
-        remove_leftovers(folder, f"{re.escape(self.output.name)}(?:{endings})")
+        return remove_leftovers(folder)
 
     def checkpoint(self, progress: Progress) -> None:
         """Write NAME.backup and, beside it, what exact resuming needs; nothing when that was just done.

@@ -25,6 +25,7 @@ from undertow.darknet.learning.saver import Saver
 from undertow.darknet.network import Network
 from undertow.data.crand import CounterRandom
 from undertow.errors import FormatError, NonFiniteError, UndertowError
+from undertow.files import leftovers_text
 
 Array = np.ndarray[Any, Any]
 TrainStep = Callable[[Network, Array, Array], float]
@@ -252,8 +253,10 @@ class Trainer:
         Raises NonFiniteError that names layer, array, iteration and pictures (the files saved before stay), and
         UndertowError when there can be no folder for the weights, or the last save fails (see `Saver.last`).
         """
-        self.saver.make_folder()
+        removed = self.saver.make_folder()
         self.watcher.started(self)
+        if removed:
+            self.watcher.note(leftovers_text(removed))
         with self._samples() as samples:
             while self.iteration < self.last_iteration and self._iterate(samples):
                 self._after_iteration()
