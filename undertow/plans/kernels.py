@@ -36,12 +36,9 @@ class ConvKernel:
         if self.depthwise:
             depthwise.forward(x, w, y, layer.window, memory, then)
             return
-        with memory.frame():
-            packed = memory.take(layer.packed_size)
-            for g in range(self.groups):
-                layer.pack(w + g * self._step, packed, memory)
-                xs, ys = self._inputs(x, g), self._outputs(y, g)
-                layer.forward(xs, packed, ys, memory, self._epilogue(then, g))
+        for g in range(self.groups):
+            xs, ys = self._inputs(x, g), self._outputs(y, g)
+            layer.forward_oihw(xs, w + g * self._step, ys, memory, self._epilogue(then, g))
 
     def totals(self, sums: np.ndarray) -> np.ndarray:
         """The sums of y and of y^2, (2, channels), from the float64 [SLOTS][2][C] that `forward` was given."""
@@ -84,11 +81,9 @@ class ConvKernel:
         if self.depthwise:
             depthwise.backward_data(gy, w, gx, layer.window, memory, accumulate=accumulate)
             return
-        with memory.frame():
-            packed = memory.take(layer.transposed_size)
-            for g in range(self.groups):
-                layer.pack_transposed(w + g * self._step, packed, memory)
-                layer.backward_data(self._outputs(gy, g), packed, self._inputs(gx, g), memory, accumulate=accumulate)
+        for g in range(self.groups):
+            gys, gxs = self._outputs(gy, g), self._inputs(gx, g)
+            layer.backward_data_oihw(gys, w + g * self._step, gxs, memory, accumulate=accumulate)
 
     def backward_weights(self, x: Tensor, gy: Tensor, gw: int, *, subtract: bool = False) -> None:
         """gw = the OIHW gradient of the weights, at this address; or gw -= it."""
