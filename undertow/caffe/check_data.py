@@ -43,7 +43,7 @@ def look_at_data(report: Report, layer: FeedLayer, what: str) -> None:
         return
     shapes = ", ".join(f"{name} {' x '.join(map(str, shape[1:])) or 'a number'}"
                        for name, shape in zip(layer.message.top, layer.feed.shapes, strict=False))  # fmt: skip
-    source = layer.path(str(layer.o.source))
+    source = layer.source
     report.numbers.setdefault("samples", {})[f"{what}: {layer.name}"] = count
     held = f"{count} samples" if count else "samples"
     report.add("note", "data", f"{what}: layer '{layer.name}' reads {source}: {held} of {shapes}")

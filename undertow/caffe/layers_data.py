@@ -1,4 +1,4 @@
-"""Layers that read training data: Data, AnnotatedData, ImageData, HDF5Data, WindowData; and HDF5Output, which writes.
+"""Layers that read data: Data, AnnotatedData, ImageData, VideoData, HDF5Data, WindowData; and HDF5Output, which writes.
 
 Batches are prepared by a thread in the background, at most `prefetch` ahead. Where a layer stands in its data can be
 saved and taken up again exactly: `data_state`, `load_data_state`.
@@ -21,6 +21,7 @@ from undertow.caffe.data.feed_annotated import AnnotatedFeed
 from undertow.caffe.data.feed_database import DatabaseFeed
 from undertow.caffe.data.feed_hdf5 import Hdf5Feed
 from undertow.caffe.data.feed_images import ImageFeed
+from undertow.caffe.data.feed_video import VideoFeed
 from undertow.caffe.data.feed_windows import WindowFeed, WindowOptions
 from undertow.caffe.data.imagelist import read_image_list, slash_missing
 from undertow.caffe.data.transformer import DataTransformer
@@ -37,11 +38,12 @@ _PREFETCH = 4
 class FeedLayer(Layer):
     """A layer whose tops are filled from a feed; subclasses write `open_feed`.
 
-    options: the field of the LayerParameter that holds its options.
+    options: the field of the LayerParameter that holds its options. has_source: whether they name a source.
     """
 
     in_place = False
     options = ""
+    has_source = True
 
     def open_feed(self, tops: int) -> Feed:
         """The feed that the options ask for."""
@@ -49,7 +51,7 @@ class FeedLayer(Layer):
 
     def setup(self, bottom: Shapes, tops: int) -> None:
         o = self.o = getattr(self.message, self.options)
-        if not o.source:
+        if self.has_source and not o.source:
             raise self.refusal("the source is not given", f"{self.options} {{ source: ... }}", self.options)
         if o.batch_size < 1:
             raise self.refusal("batch_size must be at least 1", f"{self.options} {{ batch_size: ... }}", self.options)
@@ -102,6 +104,11 @@ class FeedLayer(Layer):
         self.feed.close()
 
     # --- what the layers share --------------------------------------------------------------------------
+
+    @property
+    def source(self) -> str:
+        """The file or database that is read."""
+        return self.path(str(self.o.source))
 
     def placed(self, error: UndertowError) -> UndertowError:
         """An error from below, told with this layer's place and with that of the data."""
@@ -205,6 +212,32 @@ def _find_picture(root_folder: str, name: str, source: str) -> str:
             remedy=f"end root_folder with /: \"{root_folder}/\"",
         )  # fmt: skip
     return path
+
+
+class VideoData(FeedLayer):
+    """The frames of a video file, once, in order; behind the last one there is an error. From SSD.
+
+    A second top has labels, all 0. Needs PyAV: pip install 'undertow[video]'.
+    """
+
+    options = "data_param"
+    has_source = False
+
+    def open_feed(self, tops: int) -> Feed:
+        o = self.message.video_data_param
+        if o.video_type != "VIDEO":
+            raise self.refusal("cameras are not read here", "write video_type: VIDEO video_file: \"FILE\"",
+                               "video_data_param")  # fmt: skip
+        if not o.video_file:
+            raise self.refusal("the video is not given", "video_data_param { video_file: ... }", "video_data_param")
+        transformer = self.transformer()
+        feed = VideoFeed(self.source, self.o.batch_size, transformer, skip=o.skip_frames, labels=tops > 1)
+        feed.seed = self.new_seed(feed.random)
+        return feed
+
+    @property
+    def source(self) -> str:
+        return self.path(str(self.message.video_data_param.video_file))
 
 
 class HDF5Data(FeedLayer):

@@ -125,6 +125,7 @@ LAYER_TYPES: dict[str, LayerType] = {
     "ShuffleChannel": LayerType(layers_forks.ShuffleChannel, "shuffle_channel_param"),
     "SmoothL1Loss": LayerType(layers_regions.SmoothL1Loss, "smooth_l1_loss_param", (2, 4)),
     "Upsample": LayerType(layers_forks.Upsample, "upsample_param", (1, 2)),
+    "VideoData": LayerType(layers_data.VideoData, "video_data_param", (0, 0), (1, 2)),
 }
 
 

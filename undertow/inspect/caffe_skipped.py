@@ -5,7 +5,7 @@ from __future__ import annotations
 from undertow.caffe.layer import IndexBottom, Layer
 from undertow.caffe.net import Net
 
-DATA_LAYERS = ("Data", "ImageData", "HDF5Data", "WindowData", "MemoryData", "AnnotatedData")
+DATA_LAYERS = ("Data", "ImageData", "HDF5Data", "WindowData", "MemoryData", "AnnotatedData", "VideoData")
 SOURCES = (*DATA_LAYERS, "Input", "DummyData")
 
 
