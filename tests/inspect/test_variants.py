@@ -15,7 +15,7 @@ from undertow.core.registry import Operation, operations
 from undertow.functions.norm_batch import RunningStatistics
 from undertow.inspect.cutting import settings_of
 from undertow.inspect.example import Example, example
-from undertow.inspect.explain import explain
+from undertow.inspect.explain import explain, explain_function
 from undertow.inspect.record import Call, Recorder
 from undertow.inspect.specific import is_derivative
 from undertow.inspect.story import _names_of, _result_of, story
@@ -211,3 +211,16 @@ def test_one_operand_is_x_and_a_learned_slope_is_a() -> None:
     assert _names_of("softmax", "y_i = e^x_i / (e^x_0 + ... + e^x_n)", 1) == ("x",)
     assert _names_of("prelu", "y = x where x > 0, else a x", 2) == ("x", "a")
     assert _names_of("lstm", "", 6) == ("x", "h0", "c0", "w_x", "w_h", "b")
+
+
+def test_a_pooling_of_values_that_are_all_0_is_shown_on_a_sample_that_it_fits() -> None:
+    """The corner of a picture may be black; its example is a sample of another size, with windows for that size."""
+    found = explain_function(lambda x: ut.max_pool2d(x * 0, 2), [(2, 3, 24, 24)])
+    (call,) = found.find(1).calls
+    shown = example(call)
+    assert shown is not None
+    assert shown.origin == "a sample of the operation max_pool2d with this layer's settings"
+    (x,) = shown.arrays
+    height, width = x.shape[2] // 2, x.shape[3] // 2
+    assert np.array_equal(shown.y, x.reshape(*x.shape[:2], height, 2, width, 2).max((3, 5)))
+    assert shown.largest_error < 1e-6

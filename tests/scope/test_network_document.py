@@ -362,6 +362,7 @@ def test_lenet_has_maps_values_and_a_picture(tmp_path: Path) -> None:
         record(Request(str(tmp_path / "absent.prototxt")))
 
 
+@pytest.mark.filterwarnings("error")
 def test_a_caffe_net_takes_a_picture(tmp_path: Path) -> None:
     net = written(tmp_path, "lenet.prototxt", LENET)
     pixels = np.zeros((28, 28), np.uint8)
@@ -371,6 +372,10 @@ def test_a_caffe_net_takes_a_picture(tmp_path: Path) -> None:
     assert found.picture is not None
     assert np.array_equal(found.picture[0], pixels / 255)
     assert np.array_equal(found.runs[0].outputs[0][0, 0], pixels / 255)
+    # The corner of the picture is black: the pooling's example is a sample of the tests, one of handy values.
+    pooling = "\n".join(found.stories[2])
+    assert "a sample of the operation max_pool2d" in pooling
+    assert "inf" not in pooling
     with pytest.raises(FormatError, match="no input for a picture"):
         record(Request(written(tmp_path, "rows.prototxt", ROWS), data=tmp_path / "one.png"))
 

@@ -72,6 +72,13 @@ def own_function(function: Function) -> Function:
     return function._fresh()
 
 
+def fitted_to(function: Function, xs: list[Array]) -> Cut:
+    """A function with these settings for other operands: a pooling counts its windows for their size."""
+    if isinstance(function, MaxPool2d | AvgPool2d):
+        return _pool(function, xs)
+    return xs, own_function(function)
+
+
 def _slices(lengths: Sequence[int]) -> tuple[slice, ...]:
     return tuple(slice(0, length) for length in lengths)
 
@@ -208,6 +215,8 @@ def settings_of(function: Function) -> str:
             found.update({part.name: getattr(value, part.name) for part in fields(value)})
         else:
             found[name] = value
+    if isinstance(function, MaxPool2d):
+        del found["count_include_pad"]  # its padding never wins
     if found.get("axis", 0) is None:
         found["axis"] = "all"
     told = {name: _told(value) for name, value in found.items() if name not in _FOLLOWING}

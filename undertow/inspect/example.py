@@ -15,7 +15,7 @@ from undertow.core.modes import enable_grad, precision
 from undertow.core.registry import Sample
 from undertow.core.variable import Variable
 from undertow.errors import UndertowError
-from undertow.inspect.cutting import cut, own_function, settings_of
+from undertow.inspect.cutting import cut, fitted_to, own_function, settings_of
 from undertow.inspect.record import Array, Call, Recorder
 
 STEP = 1e-5
@@ -115,9 +115,9 @@ def _candidates(call: Call, rng: np.random.Generator) -> Iterator[_Candidate]:
     origin = f"a sample of the operation {entry.name}"
     own_settings = f"{origin} with this layer's settings" if settings else origin
     for made in samples[:_TRIED]:
-        arrays = tuple(_double(x.data) for x in made.operands)
-        if len(arrays) == len(call.operands):
-            yield _Candidate(arrays, own_function(call.function), made.wanted, own_settings, settings)
+        if len(made.operands) == len(call.operands):
+            xs, function = fitted_to(call.function, [_double(x.data) for x in made.operands])
+            yield _Candidate(tuple(xs), function, made.wanted, own_settings, settings)
     for made in samples[:_TRIED]:
         told = settings_of(made.function)
         where = origin if told == settings else f"{origin} with settings of its own"
