@@ -35,7 +35,7 @@ class LossLayer(Layer):
 
     @property
     def loss_input(self) -> Array | None:
-        """What the last pass's loss was computed from; None when there was no such pass."""
+        """What the last pass's loss was computed from, to be searched for NaN; None when there was no such pass."""
         function = self._function
         return function.inputs[0].data if function is not None and function.inputs else None
 
@@ -220,7 +220,12 @@ class Yolo(HeadLayer):
         return y
 
     def _printed_cost(self) -> float:
-        return float(np.sum(np.square(self._function.delta), dtype=np.float64))
+        return float(self._function.cost)
+
+    @property
+    def loss_input(self) -> Array | None:
+        """As for every loss layer; None where the operation has found all of it finite, so that nobody looks again."""
+        return None if self._function is not None and self._function.finite else super().loss_input
 
     @property
     def statistics(self) -> YoloStatistics | None:

@@ -5,18 +5,21 @@ The result is a target and a weight for every output; `delta = weight * (target 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from undertow.darknet.detection.boxes import box_iou
+from undertow.darknet.layers.yolo_overlaps import overlapping, overlaps, predicted_boxes
 from undertow.errors import UndertowError
 
 TRUTH_VALUES = 5  # x, y, w, h, class
 
 Array = np.ndarray[Any, Any]
+
+_NONE = np.empty(0, np.intp)
 
 
 @dataclass(frozen=True)
@@ -62,47 +65,75 @@ class YoloStatistics:
         )
 
 
+class Cells(NamedTuple):
+    """Cell and anchor of each object that is answered for: four arrays (count,) that index (batch, n, h, w)."""
+
+    image: Array
+    n: Array
+    row: Array
+    column: Array
+
+    def of(self, values: Array) -> Array:
+        """Their values (count, 5 + classes) in an array (batch, n, 5 + classes, h, w)."""
+        found: Array = values[self.image, self.n, :, self.row, self.column]
+        return found
+
+    def put(self, values: Array, rows: Array) -> None:
+        """Set them."""
+        values[self.image, self.n, :, self.row, self.column] = rows
+
+
 @dataclass
 class Assignment:
-    """Targets and weights, both (batch, n, 5 + classes, h, w), for outputs of that shape."""
+    """Targets and weights of outputs (batch, n, 5 + classes, h, w).
+
+    Objectness is asked of nearly all places, everything else of the cells with objects only; so the two are kept apart:
+    `objectness`, its target and weight are (batch, n, h, w), target and weight of the cells (count, 5 + classes).
+    """
 
     output: Array
     rule: YoloRule
-    target: Array = field(init=False)
-    weight: Array = field(init=False)
-    statistics: YoloStatistics = field(default_factory=YoloStatistics)
+    statistics: YoloStatistics
+    objectness: Array
+    objectness_target: Array
+    objectness_weight: Array
+    cells: Cells
+    cell_target: Array
+    cell_weight: Array
 
-    def __post_init__(self) -> None:
-        self.target = np.zeros_like(self.output)
-        self.weight = np.zeros_like(self.output)
+    @property
+    def target(self) -> Array:
+        """Of all outputs, (batch, n, 5 + classes, h, w)."""
+        return self.spread(self.objectness_target, self.cell_target)
 
-    def delta(self) -> Array:
-        """weight * (target - output)."""
-        return self.weight * (self.target - self.output)
+    @property
+    def weight(self) -> Array:
+        """Of all outputs, (batch, n, 5 + classes, h, w)."""
+        return self.spread(self.objectness_weight, self.cell_weight)
 
-    def box(self, image: int, n: int, row: int, column: int, truth: Array) -> None:
-        """Ask cell and anchor for this box; small boxes weigh up to twice as much as large ones."""
-        height, width = self.output.shape[3:]
-        anchor = self.rule.anchors[self.rule.mask[n]]
-        place = (image, n, slice(0, 4), row, column)
-        self.target[place] = (
-            truth[0] * width - column,
-            truth[1] * height - row,
-            np.log(truth[2] * self.rule.net_size[0] / anchor[0]),
-            np.log(truth[3] * self.rule.net_size[1] / anchor[1]),
-        )
-        self.weight[place] = 2 - truth[2] * truth[3]
+    @cached_property
+    def objectness_delta(self) -> Array:
+        """weight * (target - output) of the objectness, (batch, n, h, w)."""
+        return self.objectness_weight * (self.objectness_target - self.objectness)
 
-    def label(self, image: int, n: int, row: int, column: int, label: int) -> None:
-        """Ask for a class; a second object in the same place adds its class to the first."""
-        first = (image, n, 5, row, column)
-        taken = self.weight[first] != 0
-        if self.rule.reset_by_zero_delta:
-            taken = taken and self.target[first] != self.output[first]
-        if not taken:
-            self.target[image, n, 5:, row, column] = 0
-            self.weight[image, n, 5:, row, column] = 1
-        self.target[image, n, 5 + label, row, column] = 1
+    @cached_property
+    def cell_delta(self) -> Array:
+        """weight * (target - output) of the cells with objects, (count, 5 + classes)."""
+        return self.cell_weight * (self.cell_target - self.cells.of(self.output))
+
+    def spread(self, objectness: Array, rows: Array, rest: Array | None = None) -> Array:
+        """One array out of the parts, in the memory order of the output. rest: where all else is taken from, not 0."""
+        whole = np.zeros_like(self.output) if rest is None else rest
+        whole[:, :, 4] = objectness
+        self.cells.put(whole, rows)
+        return whole
+
+
+class _Answers(NamedTuple):
+    """Which cell and anchor answers for which truth, in the order of asking."""
+
+    cells: Cells
+    truth: Array  # number of the truth
 
 
 def assign(output: Array, truth: Array, rule: YoloRule) -> Assignment:
@@ -111,93 +142,149 @@ def assign(output: Array, truth: Array, rule: YoloRule) -> Assignment:
     output: (batch, n, 5 + classes, h, w) after the logistic. truth: (batch, values) with 5 values a box, relative
     to the picture; the list of an image ends at the first box whose x is 0.
     """
-    result = Assignment(output, rule)
-    result.weight[:, :, 4] = 1
-    boxes = predicted_boxes(output, rule)
-    for image, row in enumerate(truth):
-        truths = truths_of(row, rule)
-        if len(truths):
-            _ignore_good_guesses(result, image, boxes[image], truths)
-            for one in truths:
-                _assign_truth(result, image, boxes[image], one)
-    result.statistics.no_objectness = float(output[:, :, 4].mean(dtype=np.float64))
-    return result
+    values = np.ascontiguousarray(np.moveaxis(output[:, :, :5], 2, 0))
+    objectness = values[4]
+    statistics = YoloStatistics(no_objectness=float(objectness.mean(dtype=np.float64)))
+    weight = np.ones_like(objectness)
+    image, truths = all_truths(truth, rule)
+    answers = []
+    if len(truths):
+        boxes = predicted_boxes(values, rule.anchors[list(rule.mask)], rule.net_size)
+        answers = [_good_guesses(weight, boxes, image, truths, rule), _by_shape(output.shape, image, truths, rule)]
+        _count(statistics, answers[1], output, boxes, truths)
+    cells, target, cell_weight = _asked(answers, truths, output, rule)
+    place = (cells.image, cells.n, cells.row, cells.column)
+    objectness_target = np.zeros_like(objectness)
+    objectness_target[place] = weight[place] = 1
+    return Assignment(output, rule, statistics, objectness, objectness_target, weight, cells, target, cell_weight)
 
 
-def truths_of(row: Array, rule: YoloRule) -> Array:
-    """The boxes of one image, (count, 5), with the class mapped."""
-    boxes = row[: len(row) // TRUTH_VALUES * TRUTH_VALUES].reshape(-1, TRUTH_VALUES)[: rule.max_boxes]
-    ends = np.flatnonzero(boxes[:, 0] == 0)
-    boxes = boxes[: ends[0]] if len(ends) else boxes
+def all_truths(truth: Array, rule: YoloRule) -> tuple[Array, Array]:
+    """Of a batch (batch, values): the number of the image and the box of each, (count,) and (count, 5), class mapped.
+
+    Raises UndertowError for a class that the layer does not know.
+    """
+    count = min(truth.shape[1] // TRUTH_VALUES, rule.max_boxes)
+    boxes = truth[:, : count * TRUTH_VALUES].reshape(len(truth), count, TRUTH_VALUES)
+    ended = np.logical_or.accumulate(boxes[:, :, 0] == 0, axis=1)
+    image, place = np.nonzero(~ended)
+    boxes = boxes[image, place]
     if rule.class_map is not None:
-        boxes = boxes.copy()
         boxes[:, 4] = rule.class_map[boxes[:, 4].astype(int)]
-    wrong = boxes[(boxes[:, 4] < 0) | (boxes[:, 4] >= rule.classes), 4]
+    wrong = boxes[~((boxes[:, 4] >= 0) & (boxes[:, 4] < rule.classes)), 4]
     if len(wrong):
         raise UndertowError(
             f"a truth has class {wrong[0]:g}, the yolo layer knows {rule.classes} (0 to {rule.classes - 1})",
             remedy="correct the label, or classes= in the cfg",
         )
-    return boxes
+    return image, boxes
 
 
-def predicted_boxes(output: Array, rule: YoloRule) -> Array:
-    """Boxes (batch, n, h, w, 4) in x, y, w, h relative to the picture."""
-    height, width = output.shape[3:]
-    anchors = rule.anchors[list(rule.mask)].astype(output.dtype)[None, :, :, None, None]
-    boxes = np.empty((*output.shape[:2], height, width, 4), output.dtype)
-    boxes[..., 0] = (output[:, :, 0] + np.arange(width, dtype=output.dtype)) / width
-    boxes[..., 1] = (output[:, :, 1] + np.arange(height, dtype=output.dtype)[:, None]) / height
-    with np.errstate(over="ignore"):
-        boxes[..., 2] = np.exp(output[:, :, 2]) * anchors[:, :, 0] / rule.net_size[0]
-        boxes[..., 3] = np.exp(output[:, :, 3]) * anchors[:, :, 1] / rule.net_size[1]
-    return boxes
+def truths_of(row: Array, rule: YoloRule) -> Array:
+    """The boxes of one image, (count, 5), with the class mapped."""
+    return all_truths(row[None], rule)[1]
 
 
-def _ignore_good_guesses(result: Assignment, image: int, boxes: Array, truths: Array) -> None:
-    rule = result.rule
-    overlaps = np.nan_to_num(box_iou(boxes[..., None, :], truths[:, :4]))
-    best = overlaps.max(axis=-1)
-    result.weight[image, :, 4][best > rule.ignore_threshold] = 0
-    for n, row, column in _in_cell_order(best > rule.truth_threshold):
-        truth = truths[overlaps[n, row, column].argmax()]
-        result.target[image, n, 4, row, column] = 1
-        result.weight[image, n, 4, row, column] = 1
-        result.label(image, n, row, column, int(truth[4]))
-        result.box(image, n, row, column, truth)
+def _good_guesses(weight: Array, boxes: Array, image: Array, truths: Array, rule: YoloRule) -> _Answers:
+    """Ask no objectness of boxes that overlap a truth; those that overlap it by very much answer for it."""
+    sure = []
+    for place, overlap in overlapping(boxes, image, truths, min(rule.ignore_threshold, rule.truth_threshold)):
+        weight.reshape(-1)[place[overlap > rule.ignore_threshold]] = 0
+        sure.append(place[overlap > rule.truth_threshold])
+    cells = _in_cell_order(np.unique(np.concatenate(sure)), weight.shape)
+    chosen = []
+    for picture, n, row, column in zip(*cells, strict=True):
+        own = np.flatnonzero(image == picture)
+        chosen.append(own[overlaps(boxes[:, picture, n, row, column], truths[own]).argmax()])
+    return _Answers(cells, np.array(chosen, np.intp))
 
 
-def _in_cell_order(chosen: Array) -> Iterator[tuple[int, int, int]]:
-    """Places (n, row, column) in the order of the original's loops: rows, columns, anchors."""
-    for row, column, n in np.argwhere(chosen.transpose(1, 2, 0)):
-        yield int(n), int(row), int(column)
+def _in_cell_order(places: Array, shape: tuple[int, ...]) -> Cells:
+    """In the order of the original's loops: images, rows, columns, anchors."""
+    image, n, row, column = np.unravel_index(places, shape)
+    order = np.lexsort((n, column, row, image))
+    return Cells(image[order], n[order], row[order], column[order])
 
 
-def _assign_truth(result: Assignment, image: int, boxes: Array, truth: Array) -> None:
-    """Give a truth to the anchor, of all heads, whose shape fits best; skip it when that is not one of ours."""
-    rule, statistics = result.rule, result.statistics
-    height, width = result.output.shape[3:]
-    row, column = int(truth[1] * height), int(truth[0] * width)
-    best = int(_shape_overlaps(truth, rule).argmax())
-    if best not in rule.mask or not (0 <= row < height and 0 <= column < width):
+def _by_shape(shape: tuple[int, ...], image: Array, truths: Array, rule: YoloRule) -> _Answers:
+    """Give each truth to the anchor, of all heads, whose shape fits best; skip those that do not get one of ours."""
+    height, width = shape[3:]
+    with np.errstate(invalid="ignore"):  # a truth without a place gets none
+        row, column = (truths[:, 1] * height).astype(np.intp), (truths[:, 0] * width).astype(np.intp)
+    ours = np.full(max(len(rule.anchors), *rule.mask) + 1, -1)
+    ours[list(rule.mask[::-1])] = np.arange(len(rule.mask))[::-1]
+    n = ours[_shape_overlaps(truths, rule).argmax(axis=1)]
+    taken = np.flatnonzero((n >= 0) & (row >= 0) & (row < height) & (column >= 0) & (column < width))
+    return _Answers(Cells(image[taken], n[taken], row[taken], column[taken]), taken)
+
+
+def _shape_overlaps(truths: Array, rule: YoloRule) -> Array:
+    """Overlap of truths with every anchor, (count, num), when both are centred on the same point."""
+    sizes = (rule.anchors / np.array(rule.net_size)).astype(truths.dtype)
+    common = np.minimum(sizes, truths[:, None, 2:4]).prod(axis=2)
+    overlap: Array = common / (sizes.prod(axis=1) + truths[:, 2:3] * truths[:, 3:4] - common)
+    return overlap
+
+
+def _count(statistics: YoloStatistics, answers: _Answers, output: Array, boxes: Array, truths: Array) -> None:
+    cells, (image, n, row, column) = answers.cells, answers.cells
+    if not len(image):
         return
-    n = rule.mask.index(best)
-    overlap = float(box_iou(boxes[n, row, column], truth[:4]))
-    label = int(truth[4])
-    statistics.objectness += float(result.output[image, n, 4, row, column])
-    statistics.class_score += float(result.output[image, n, 5 + label, row, column])
-    statistics.iou += overlap
-    statistics.recall50 += overlap > 0.5
-    statistics.recall75 += overlap > 0.75
-    statistics.count += 1
-    result.box(image, n, row, column, truth)
-    result.target[image, n, 4, row, column] = 1
-    result.weight[image, n, 4, row, column] = 1
-    result.label(image, n, row, column, label)
+    truth = truths[answers.truth]
+    overlap = box_iou(np.moveaxis(boxes[:, image, n, row, column], 0, -1), truth[:, :4])
+    values, label = cells.of(output), truth[:, 4].astype(np.intp)
+    statistics.iou = _total(overlap)
+    statistics.objectness = _total(values[:, 4])
+    statistics.class_score = _total(values[np.arange(len(label)), 5 + label])
+    statistics.recall50, statistics.recall75 = (int((overlap > share).sum()) for share in (0.5, 0.75))
+    statistics.count = len(overlap)
 
 
-def _shape_overlaps(truth: Array, rule: YoloRule) -> Array:
-    """Overlap of the truth with every anchor when both are centred on the same point."""
-    sizes = (rule.anchors / np.array(rule.net_size)).astype(truth.dtype)
-    common = np.minimum(sizes, truth[2:4]).prod(axis=1)
-    return common / (sizes.prod(axis=1) + truth[2] * truth[3] - common)
+def _total(values: Array) -> float:
+    """The sum in the order of the original's loop."""
+    return float(np.cumsum(values, dtype=np.float64)[-1])
+
+
+def _asked(answers: list[_Answers], truths: Array, output: Array, rule: YoloRule) -> tuple[Cells, Array, Array]:
+    """Cells with objects, each once, and what is asked of their outputs: targets and weights, (count, 5 + classes).
+
+    Of several objects in one place the last gives the box; their classes are all asked for.
+    """
+    asked = [np.concatenate(parts) for parts in zip(*(a.cells for a in answers), strict=True)] or [_NONE] * 4
+    chosen = np.concatenate([_NONE, *(a.truth for a in answers)])
+    key = np.ravel_multi_index(asked, (*output.shape[:2], *output.shape[3:]))
+    _, last, slot = np.unique(key[::-1], return_index=True, return_inverse=True)
+    last, slot = len(key) - 1 - last, slot[::-1]
+    cells = Cells(*(part[last] for part in asked))
+    target = np.zeros((len(last), output.shape[2]), output.dtype)
+    weight = np.ones_like(target)
+    if len(last):
+        truth = truths[chosen[last]]
+        target[:, :4], target[:, 4] = _box_targets(cells, truth, output.shape, rule), 1
+        weight[:, :4] = (2 - truth[:, 2] * truth[:, 3])[:, None]
+        _label(target, slot, truths[chosen, 4].astype(np.intp), cells.of(output) if rule.reset_by_zero_delta else None)
+    return cells, target, weight
+
+
+def _box_targets(cells: Cells, truth: Array, shape: tuple[int, ...], rule: YoloRule) -> Array:
+    """The outputs x, y, w, h that give these boxes."""
+    height, width = shape[3:]
+    anchor = rule.anchors[list(rule.mask)][cells.n]
+    sides = (
+        truth[:, 0] * width - cells.column.astype(truth.dtype),
+        truth[:, 1] * height - cells.row.astype(truth.dtype),
+        np.log(truth[:, 2] * rule.net_size[0] / anchor[:, 0]),
+        np.log(truth[:, 3] * rule.net_size[1] / anchor[:, 1]),
+    )
+    return np.stack(sides, axis=1)
+
+
+def _label(target: Array, slot: Array, labels: Array, output: Array | None) -> None:
+    """Ask for classes. output: of the cells, where the first class's delta of 0 lets go of the classes before."""
+    if output is None:
+        target[slot, 5 + labels] = 1
+        return
+    for place, label in zip(slot, labels, strict=True):
+        if target[place, 5] == output[place, 5]:
+            target[place, 5:] = 0
+        target[place, 5 + label] = 1

@@ -48,8 +48,9 @@ class YoloLoss(Function):
     """Outputs and loss of a yolo layer.
 
     The loss is the one Darknet derives its deltas from: binary cross entropy of x, y, objectness and classes and half
-    the squared error of w and h, box terms weighted with 2 - w*h. What Darknet prints as cost is the sum of
-    squares of the deltas, `(function.delta ** 2).sum()`.
+    the squared error of w and h, box terms weighted with 2 - w*h.
+
+    finite: whether the last input held neither NaN nor infinity.
 
     The second input is the truth, without a gradient. straight_through: gradients of the outputs pass to the input
     unchanged (see `Dialect.straight_through_heads`).
@@ -58,16 +59,18 @@ class YoloLoss(Function):
     def __init__(self, rule: YoloRule, straight_through: bool = False) -> None:
         self.rule, self.straight_through = rule, straight_through
         self.assignment: Assignment
+        self.finite = False
 
     def forward(self, x: Array, truth: Array) -> tuple[Array, Array]:
-        raw = _by_anchor(x, self.rule)
-        output = _logistic(raw)
+        raw, y = _by_anchor(x, self.rule), _logistic(x)
+        output = _by_anchor(y, self.rule)
         output[:, :, 2:4] = raw[:, :, 2:4]
+        self.finite = _is_finite(x)
         self.assignment = assign(output, truth.astype(x.dtype, copy=False), self.rule)
-        return output.reshape(x.shape), np.asarray(self._loss(raw), dtype=x.dtype)
+        return y, np.asarray(self._loss(raw), dtype=x.dtype)
 
     def backward(self, gy: Array, gloss: Array) -> tuple[Array, None]:
-        gx = -gloss * self.assignment.delta()
+        gx = self._delta(-gloss)
         if gy.any():
             gy = gy.reshape(gx.shape)
             gx = gx + (gy if self.straight_through else gy * self._slope())
@@ -82,21 +85,55 @@ class YoloLoss(Function):
     @property
     def delta(self) -> Array:
         """Darknet's delta, minus the gradient of the loss, in the shape of the input."""
-        delta = self.assignment.delta()
+        delta = self._delta(1)
         batch, n, values, height, width = delta.shape
         return delta.reshape(batch, n * values, height, width)
 
+    @property
+    def cost(self) -> float:
+        """What Darknet prints: the sum of squares of the deltas."""
+        found = self.assignment
+        if not self.finite:
+            return float(np.sum(np.square(self.delta), dtype=np.float64))
+        rows = found.cell_delta
+        parts = (found.objectness_delta, rows[:, :4], rows[:, 5:])
+        return float(sum(np.sum(np.square(part), dtype=np.float64) for part in parts))
+
+    def _delta(self, factor: Any) -> Array:
+        """factor times Darknet's delta, (batch, n, 5 + classes, h, w)."""
+        found = self.assignment
+        # Where nothing is asked for, weight 0 times a value that is not finite is not 0.
+        rest = None if self.finite else factor * (0 * found.output)
+        return found.spread(factor * found.objectness_delta, factor * found.cell_delta, rest)
+
     def _loss(self, raw: Array) -> float:
         """Summed only where something is asked for: most weights are zero."""
-        target, weight = self.assignment.target, self.assignment.weight
-        total = 0.0
-        for part in (slice(0, 2), slice(4, None)):
-            x, t, w = raw[:, :, part], target[:, :, part], weight[:, :, part]
-            asked = w != 0
-            x, t, w = x[asked], t[asked], w[asked]
-            total += float(np.sum(w * (np.logaddexp(0, x) - t * x), dtype=np.float64))
-        error = target[:, :, 2:4] - raw[:, :, 2:4]
-        return total + 0.5 * float(np.sum(weight[:, :, 2:4] * error * error, dtype=np.float64))
+        found = self.assignment
+        asked = found.objectness_weight != 0
+        total = _entropy(raw[:, :, 4][asked], found.objectness_target[asked], found.objectness_weight[asked])
+        x, target, weight = found.cells.of(raw), found.cell_target, found.cell_weight
+        for part in (slice(0, 2), slice(5, None)):
+            total += _entropy(x[:, part], target[:, part], weight[:, part])
+        error = target[:, 2:4] - x[:, 2:4]
+        total += 0.5 * float(np.sum(weight[:, 2:4] * error * error, dtype=np.float64))
+        if not self.finite:
+            rest = 0 * raw
+            found.cells.put(rest, np.zeros_like(x))
+            total += float(rest[:, :, 2:4].sum())
+        return total
+
+
+def _entropy(x: Array, target: Array, weight: Array) -> float:
+    """Binary cross entropy of logistic(x)."""
+    return float(np.sum(weight * (np.logaddexp(0, x) - target * x), dtype=np.float64))
+
+
+def _is_finite(x: Array) -> bool:
+    """Whether no value is NaN or infinite; one quick pass in the usual case."""
+    flat = x.ravel(order="K")
+    with np.errstate(over="ignore", invalid="ignore"):
+        # A sum of finite squares may still overflow: then the slow way decides.
+        return bool(np.isfinite(np.dot(flat, flat))) or bool(np.isfinite(flat).all())
 
 
 def yolo_loss(x: Operand, truth: Operand, rule: YoloRule, straight_through: bool = False) -> Any:
@@ -151,7 +188,7 @@ def yolo_output(x: Operand, n: int, classes: int, scale_x_y: float = 1.0, new_co
 
 def _by_anchor(x: Array, rule: YoloRule) -> Array:
     batch, _, height, width = x.shape
-    return np.ascontiguousarray(x).reshape(batch, len(rule.mask), 5 + rule.classes, height, width)
+    return x.reshape(batch, len(rule.mask), 5 + rule.classes, height, width)
 
 
 def _logistic(x: Array) -> Array:

@@ -1,0 +1,91 @@
+"""Where a yolo layer's boxes overlap objects, found without comparing every box with every object.
+
+A box of the layer has its middle in its own cell, and boxes that overlap by much have middles near each other: so an
+object is compared with the boxes of the cells around it only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from undertow.darknet.detection.boxes import box_iou
+
+Array = np.ndarray[Any, Any]
+
+# Cells are left out only where rounding cannot turn their boxes' overlap into one above the threshold. In float32 that
+# holds with this share of the threshold, for thresholds and objects (relative to the picture) of usual sizes.
+_SURE_SHARE = 0.97
+_SMALLEST_THRESHOLD = 0.05
+_SMALLEST_SIDE, _LARGEST = 1e-3, 2.0
+_SLACK = 0.01  # of a cell
+
+_AT_ONCE = 64  # objects: bounds the memory where all boxes have to be looked at
+
+
+def predicted_boxes(values: Array, anchors: Array, net_size: tuple[int, int]) -> Array:
+    """Boxes (4, batch, n, h, w): x, y, w, h relative to the picture.
+
+    values: the outputs (4 or more, batch, n, h, w) that begin with x, y, w, h. anchors: (n, 2), in pixels of the
+    network input of net_size (width, height).
+    """
+    height, width = values.shape[3:]
+    sizes = anchors.astype(values.dtype)[:, :, None, None]
+    boxes = np.empty((4, *values.shape[1:]), values.dtype)
+    boxes[0] = (values[0] + np.arange(width, dtype=values.dtype)) / width
+    boxes[1] = (values[1] + np.arange(height, dtype=values.dtype)[:, None]) / height
+    with np.errstate(over="ignore"):
+        boxes[2] = np.exp(values[2]) * sizes[:, 0] / net_size[0]
+        boxes[3] = np.exp(values[3]) * sizes[:, 1] / net_size[1]
+    return boxes
+
+
+def overlaps(boxes: Array, truth: Array) -> Array:
+    """IoU of boxes (4, ...) with truths (..., 4 or more); 0 where both have no area."""
+    found: Array = np.nan_to_num(box_iou(np.moveaxis(boxes, 0, -1), truth[..., :4]))
+    return found
+
+
+def overlapping(boxes: Array, image: Array, truth: Array, threshold: float) -> Iterator[tuple[Array, Array]]:
+    """All places whose box overlaps a truth of its picture by more than the threshold, and by how much, in parts.
+
+    boxes: (4, batch, n, h, w) of `predicted_boxes`. image: (count,), the picture of each truth. truth: (count, 4 or
+    more). A place is an index into the flattened (batch, n, h, w); it comes once for each truth.
+    """
+    _, _, n, height, width = boxes.shape
+    flat = boxes.reshape(4, -1)
+    first = np.arange(n)[:, None] * (height * width)
+    for start in range(0, len(truth), _AT_ONCE):
+        some, of = truth[start : start + _AT_ONCE], image[start : start + _AT_ONCE]
+        reach = _reach(some, threshold)
+        rows, columns = _near(some, reach, 1, height), _near(some, reach, 0, width)
+        cells = np.flatnonzero(rows[:, :, None] & columns[:, None, :])
+        which, cell = np.divmod(cells, height * width)
+        place = first + (of[which] * (n * height * width) + cell)
+        found = overlaps(flat[:, place], some[which])
+        above = found > threshold
+        yield place[above], found[above]
+
+
+def _reach(truth: Array, threshold: float) -> Array:
+    """How far, in widths and heights (count,) of a truth, the middle of a box can be that overlaps by the threshold.
+
+    With IoU > t the smaller side is more than t times the larger one, and sides overlap by more than t times the
+    larger one: so middles are less than (1 - t) max(1, 1 / 2t) of the truth's side apart.
+    """
+    share = _SURE_SHARE * threshold
+    near = max(1 - share, 0) * max(1, 0.5 / share) if threshold >= _SMALLEST_THRESHOLD else np.inf
+    sides = truth[:, 2:4]
+    usual = (np.abs(truth[:, :4]) <= _LARGEST).all(axis=1) & (sides >= _SMALLEST_SIDE).all(axis=1)
+    return np.where(usual, near, np.inf)
+
+
+def _near(truth: Array, reach: Array, axis: int, cells: int) -> Array:
+    """Which cells along an axis, (count, cells), have a point within reach of each truth."""
+    with np.errstate(invalid="ignore"):
+        far = np.where(np.isinf(reach), np.inf, reach * truth[:, axis + 2])
+        low, high = (truth[:, axis] - far) * cells - _SLACK, (truth[:, axis] + far) * cells + _SLACK
+    at = np.arange(cells)
+    return (at + 1 >= low[:, None]) & (at <= high[:, None])
