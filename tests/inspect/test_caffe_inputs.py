@@ -59,7 +59,7 @@ def test_what_a_picture_becomes_is_told_and_means_need_a_picture(
     )
     assert main(["trace", net, "-data", str(picture)]) == 0
     head = capsys.readouterr().out.splitlines()
-    assert head[0].endswith("flat.png (RGB, 0 to 1)")
+    assert head[0].endswith("flat.png (stretched to 8x8, RGB, 0 to 1)")
     assert head[1].startswith("no loss, rate")
     for command in ("trace", "scope"):
         assert main([command, net, "-mean", "104,117,123"]) == 2

@@ -14,7 +14,7 @@ import pytest
 import undertow as ut
 from tests.inspect.nets import CLASSIFIER, RESIDUAL
 from undertow.cli import main
-from undertow.darknet import load
+from undertow.darknet import DIALECTS, load
 from undertow.errors import FormatError, ShapeError, UndertowError
 from undertow.inspect.batches import Batch, darknet_batch, read_arrays
 from undertow.inspect.compare import compare, distance
@@ -356,7 +356,16 @@ def test_batches_come_from_arrays_and_pictures(cfg: Path, tmp_path: Path, rng: n
     Image.fromarray(np.full((20, 30, 3), 128, np.uint8)).save(tmp_path / "p.png")
     batch = darknet_batch(net, tmp_path / "p.png", None, count=2)
     assert batch.images.shape == (1, 3, 16, 16)
-    assert batch.about.endswith("p.png, random truth")
+    assert batch.about.endswith("p.png (30x20 fitted into 16x16 with grey bars, RGB, 0 to 1), random truth")
+    assert batch.images[0, :, 0, 0] == pytest.approx([0.5] * 3)  # a grey bar
+    np.savez(tmp_path / "bytes.npz", images=np.arange(3 * 256).reshape(1, 3, 16, 16) % 256)
+    assert darknet_batch(net, tmp_path / "bytes.npz", None, count=1).about.endswith(
+        "(as it is, 0 to 255), random truth"
+    )
+    stretching = load(cfg, dialect=DIALECTS["alexeyab"])
+    batch = darknet_batch(stretching, tmp_path / "p.png", None, count=1)
+    assert "p.png (30x20 stretched to 16x16, RGB, 0 to 1)" in batch.about
+    assert batch.images == pytest.approx(128 / 255)
     np.savez(tmp_path / "t.npz", truth=np.zeros((2, 9)))
     with pytest.raises(ShapeError, match="the truth of 3 samples"):
         darknet_batch(net, tmp_path / "b.npz", tmp_path / "t.npz", count=2)
@@ -374,6 +383,8 @@ def test_the_pictures_of_a_data_file_are_traced_with_their_labels(tmp_path: Path
     batch = darknet_batch(net, scene.data, None, count=3)
     assert batch.images.shape[0] == len(batch.truth) == 3
     assert np.any(batch.truth != 0)
+    size = f"{net.w}x{net.h}"
+    assert batch.about.endswith(f"drawn as for training, fitted at a random place on grey into {size}, RGB, 0 to 1)")
     assert isinstance(trace_network(net, batch).loss, float)
     assert isinstance(batch, Batch)
 

@@ -58,7 +58,8 @@ def darknet_batch(
         arrays = read_arrays(data)
         if "images" not in arrays:
             raise FormatError("there is no array 'images'", file=data, remedy="save it with np.savez(..., images=...)")
-        batch = Batch(_fitting_images(arrays["images"], net, data), arrays.get("truth"), os.fspath(data))
+        images = _fitting_images(arrays["images"], net, data)
+        batch = Batch(images, arrays.get("truth"), f"{os.fspath(data)} (as it is{_span(images)})")
     elif Path(data).suffix.lower() in PICTURES:
         batch = _picture_batch(net, data)
     else:
@@ -98,11 +99,14 @@ def _picture_batch(net: Network, path: PathLike) -> Batch:
 
     picture = as_picture(path, net.c)
     image = np.asarray(fit_picture(net, picture), np.float32)
-    return Batch(image[None], None, os.fspath(path), (picture.shape[2], picture.shape[1]))
+    height, width = picture.shape[1:]
+    how = f"fitted into {net.w}x{net.h} with grey bars" if net.letterbox else f"stretched to {net.w}x{net.h}"
+    about = f"{os.fspath(path)} ({width}x{height} {how}, {_order(net)}, 0 to 1)"
+    return Batch(image[None], None, about, (width, height))
 
 
 def _listed_batch(net: Network, path: PathLike, count: int) -> Batch:
-    """The first pictures of train= of a .data file, with their labels, as training without augmentation takes them."""
+    """Pictures of train= of a .data file, with their labels, as training without augmentation takes them."""
     from undertow.darknet.learning.dataset import TrainingSet
     from undertow.darknet.learning.trainer import detection_head
     from undertow.darknet.runs import grid_of
@@ -123,7 +127,22 @@ def _listed_batch(net: Network, path: PathLike, count: int) -> Batch:
     samples = [pictures.sample(number, (net.w, net.h)) for number in range(count)]
     names = ", ".join(os.path.basename(sample.path) for sample in samples[:4])
     images = np.stack([sample.image for sample in samples])
-    return Batch(images, np.stack([sample.truth for sample in samples]), f"{os.fspath(path)}: {names}")
+    # As `augment_detection` and `augment_grid` do it where nothing is random but the place.
+    how = "stretched to" if pictures.grid else "fitted at a random place on grey into"
+    about = f"{os.fspath(path)}: {names} (drawn as for training, {how} {net.w}x{net.h}, {_order(net)}, 0 to 1)"
+    return Batch(images, np.stack([sample.truth for sample in samples]), about)
+
+
+def _order(net: Network) -> str:
+    """What the channels of a picture are."""
+    return {1: "grey", 3: "RGB"}.get(net.c, f"{net.c} channels")
+
+
+def _span(images: Array) -> str:
+    """The range of the values: for nets that were trained on 0 to 1 it tells when they are something else."""
+    if images.size == 0 or not np.isfinite(images).all():
+        return ""
+    return f", {images.min():.4g} to {images.max():.4g}"
 
 
 def _read_truth(net: Network, path: PathLike, picture_size: tuple[int, int] | None) -> Array:

@@ -42,9 +42,9 @@ class PictureValues:
     scale: float = 1 / 255
     bgr: bool = False
 
-    @property
-    def about(self) -> str:
-        order = "BGR" if self.bgr else "RGB"
+    def about(self, channels: int) -> str:
+        """In words, for a picture of so many channels."""
+        order = "grey" if channels == 1 else "BGR" if self.bgr else "RGB"
         if not self.mean and self.scale == 1 / 255:
             return f"{order}, 0 to 1"
         mean = f"minus {', '.join(f'{value:g}' for value in self.mean)}, " if self.mean else ""
@@ -116,7 +116,8 @@ def _about(net: Net, data: PathLike | None, seed: int, values: PictureValues | N
     if data is not None:
         text = os.fspath(data)
         if Path(data).suffix.lower() in PICTURES:
-            text += f" ({(values or PictureValues()).about})"
+            channels, height, width = net.blobs[input_of_pictures(net) or ""].shape[1:]
+            text += f" (stretched to {width}x{height}, {(values or PictureValues()).about(channels)})"
         return text + (", random truth" if missing else "")
     if not net.inputs:
         return "one batch of the net's own data layers"

@@ -74,9 +74,8 @@ def own_function(function: Function) -> Function:
 
 def fitted_to(function: Function, xs: list[Array]) -> Cut:
     """A function with these settings for other operands: a pooling counts its windows for their size."""
-    if isinstance(function, MaxPool2d | AvgPool2d):
-        return _pool(function, xs)
-    return xs, own_function(function)
+    whole = _pool(function, xs) if isinstance(function, MaxPool2d | AvgPool2d) else None
+    return whole or (xs, own_function(function))
 
 
 def _slices(lengths: Sequence[int]) -> tuple[slice, ...]:
