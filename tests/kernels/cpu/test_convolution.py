@@ -47,7 +47,8 @@ def _compare(n, ci, co, h, w, kernel, geometry, level, rng):
 GRID = {
     "first layer": (2, 3, 16, 20, 21, (3, 3), ConvGeometry(pad=(1, 1, 1, 1))),
     "one channel": (1, 1, 1, 5, 5, (5, 5), ConvGeometry(pad=(2, 2, 2, 2))),
-    "winograd, few tiles": (2, 16, 32, 20, 21, (3, 3), ConvGeometry(pad=(1, 1, 1, 1))),
+    "winograd, few tiles": (1, 64, 48, 12, 11, (3, 3), ConvGeometry(pad=(1, 1, 1, 1))),
+    "winograd, small weights": (2, 16, 32, 20, 21, (3, 3), ConvGeometry(pad=(1, 1, 1, 1))),
     "winograd, many tiles": (2, 32, 48, 66, 50, (3, 3), ConvGeometry(pad=(1, 1, 1, 1))),
     "winograd, mosaic": (4, 16, 32, 13, 13, (3, 3), ConvGeometry(pad=(1, 1, 1, 1))),
     "winograd, mosaic with a gap": (3, 20, 24, 13, 9, (3, 3), ConvGeometry(pad=(1, 1, 1, 1))),
@@ -59,6 +60,9 @@ GRID = {
     "winograd, several blocks of k": (1, 300, 40, 12, 12, (3, 3), ConvGeometry(pad=(1, 1, 1, 1))),
     "winograd 5x5, few tiles": (2, 20, 40, 11, 12, (5, 5), ConvGeometry(pad=(2, 2, 2, 2))),
     "winograd 5x5, many tiles": (3, 20, 37, 33, 30, (5, 5), ConvGeometry(pad=(2, 2, 2, 2))),
+    "winograd 5x5, no padding, odd sizes": (9, 20, 50, 13, 12, (5, 5), ConvGeometry()),
+    "winograd 5x5, whole panels": (1, 32, 48, 16, 21, (5, 5), ConvGeometry(pad=(2, 2, 2, 2))),
+    "winograd 5x5, one tile": (1, 17, 16, 3, 4, (5, 5), ConvGeometry(pad=(2, 2, 2, 2))),
     "winograd 5x5, mosaic, uneven padding": (7, 33, 18, 9, 7, (5, 5), ConvGeometry(pad=(4, 0, 1, 3))),
     "winograd 5x5, several blocks of k": (1, 300, 20, 12, 12, (5, 5), ConvGeometry()),
     "stride 2, wide": (2, 24, 40, 30, 100, (3, 3), ConvGeometry(stride=(2, 2), pad=(1, 1, 1, 1))),
@@ -190,6 +194,18 @@ def test_nothing_is_written_outside(case, rng):
     assert relative_error(gw[1:-1], expected) < TOLERANCE["fast"]
 
 
+@pytest.mark.parametrize("form", [43, 23, 45])
+def test_the_grid_takes_both_ways_through_winograd(form):
+    """The weights as a whole or panel by panel, in every form."""
+    ways = set()
+    for n, ci, co, h, w, kernel, geometry in GRID.values():
+        layer = Convolution(n, h, w, ci, co, kernel, geometry, fast=form != 23)
+        if layer.kind == "winograd" and layer.form == form:
+            size, out, before = (h, w), (layer.out_h, layer.out_w), (layer.window.top, layer.window.left)
+            ways.add(winograd._few(winograd.tiles_of(n, size, out, before, form), ci, co))
+    assert ways == {True, False}
+
+
 @pytest.mark.parametrize("case", ["winograd, many tiles", "winograd, few tiles", "1x1, odd outputs", "first layer"])
 def test_transposing_packed_weights_equals_packing_transposed(case, rng):
     n, ci, co, h, w, kernel, geometry = GRID[case]
@@ -241,6 +257,8 @@ KINDS = [
     "winograd, few tiles",
     "winograd, mosaic",
     "winograd, many tiles",
+    "winograd 5x5, few tiles",
+    "winograd 5x5, many tiles",
     "stride 2",
     "1x1, several blocks of k",
 ]

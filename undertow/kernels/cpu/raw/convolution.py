@@ -47,7 +47,7 @@ class Convolution:
 
     def _winograd_pays(self, n: int, size: Pair, kernel: Pair, geometry: ConvGeometry, fast: bool) -> bool:
         """Sets form. Tiles that stick out of the images are lost work."""
-        forms = {(3, 3): (43, 23) if fast else (23,), (5, 5): (25,) if fast else ()}.get(kernel, ())
+        forms = {(3, 3): (43, 23) if fast else (23,), (5, 5): (45,) if fast else ()}.get(kernel, ())
         if not forms or geometry.stride != (1, 1) or geometry.dilation != (1, 1):
             return False
         if min(self.inputs, self.outputs) < _FEW_CHANNELS:

@@ -1,6 +1,6 @@
 """3x3 and 5x5 convolutions with stride 1 by Winograd's method, all threads.
 
-f: 10 m + window, for tiles of m x m results: 43 ("fast"), 23 ("precise"), 25 (5x5 windows, "fast").
+f: 10 m + window, for tiles of m x m results: 43 ("fast"), 23 ("precise"), 45 (5x5 windows, "fast").
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ PACKED, PACKED_OPPOSITE, OIHW, OIHW_OPPOSITE, OIHW_MINUS = (
     4,
 )  # forms of weights, see source/winograd_weights.py
 
-FEW = 256  # up to so many tiles, weights are transformed panel by panel and never stored as a whole
+FEW = 256  # up to so many tiles, large weights are transformed panel by panel and never stored as a whole
 _PAD = 320  # bytes between slabs, as in source/winograd.py
-_TMP = 36 * 64  # scratch of one tile's transforms
+_TMP = 64 * 64  # scratch of one tile's transforms
 _BLOCK = 50 * 1024  # scratch for transposing weights
 
 
@@ -92,8 +92,15 @@ def _row(channels: int) -> int:
     return row + 64 if row >= 512 else row
 
 
+def _few(tiles: int, x: int, y: int) -> bool:
+    """Whether weights of x times y channels are large beside the tiles of both sides."""
+    return tiles <= FEW and 2 * tiles * (x + y) <= 3 * x * y
+
+
 def _block(tiles: int, x: int, y: int) -> int:
-    """Tiles per block: what keeps both transformed sides in the second-level cache."""
+    """Tiles per block: what keeps both transformed sides in the second-level cache, and all threads busy."""
+    if tiles < 96:
+        return 24
     return 96 if tiles >= 768 and x + y <= 128 else 48
 
 
@@ -118,7 +125,7 @@ def forward(
     already, or an opposite form.
     """
     grid = grid_of(x, y, top, left, f)
-    run = _few_forward if grid.tiles <= FEW else _many_forward
+    run = _few_forward if _few(grid.tiles, x.c, y.c) else _many_forward
     run(x, w, y, top, left, f, grid, memory, then, form)
 
 
@@ -201,7 +208,7 @@ def backward_weights(
 ) -> None:
     """Gradient of the weights, as PACKED or OIHW; OIHW_MINUS: subtracted from what stands at gw."""
     grid = grid_of(x, gy, top, left, f)
-    run = _few_backward_weights if grid.tiles <= FEW else _many_backward_weights
+    run = _few_backward_weights if _few(grid.tiles, x.c, gy.c) else _many_backward_weights
     run(x, gy, gw, top, left, f, grid, memory, form)
 
 

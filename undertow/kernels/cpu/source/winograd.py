@@ -1,4 +1,4 @@
-"""Winograd F(m x m, r x r), stride 1, for all three passes: F(4, 3), F(2, 3) and F(2, 5). NHWC.
+"""Winograd F(m x m, r x r), stride 1, for all three passes: F(4, 3), F(2, 3) and F(4, 5). NHWC.
 
     forward           Y  = A^T [ sum over ci of (G w G^T) * (B^T x B) ] A
     gradient of x     the same on dY, with transposed and flipped weights
@@ -6,6 +6,7 @@
 
 S. Winograd 1980; A. Lavin, S. Gray 2016, "Fast algorithms for convolutional neural networks". The points for
 n = 6 are 0, +-1/sqrt(2), +-sqrt(2), infinity: twice as accurate in float32 as the usual 0, +-1, +-2, infinity.
+Those for n = 8 are 0, +-1/2, +-1, +-2, infinity: none of a grid around them does better by more than chance.
 
 Kernels take f = 10 m + r. Layouts, n = m + r - 1, strides in bytes, slabs padded by a few cache lines because 36
 streams a power of two apart would share one set of the cache:
@@ -35,12 +36,13 @@ from undertow.kernels.cpu.source.simd import (
 from undertow.kernels.cpu.source.winograd_tiles import (
     grad2,
     grad4,
-    grad25,
+    grad45,
     input2,
     input4,
+    input45,
     output2,
     output4,
-    output25,
+    output45,
 )
 from undertow.kernels.cpu.source.winograd_weights import BLOCK, TMP
 from undertow.kernels.cpu.source.winograd_weights import backward as weights_backward
@@ -142,6 +144,8 @@ def input_block(f, x, xs, H, W, C, pt, pl, grid, t0, t1, V, lda, ss, pad, tmp):
             source, rs, cs = pad, n * 4 * Cp, 4 * Cp
         if n == 6:
             input4(source, rs, cs, Cp, v, ss, tmp)
+        elif n == 8:
+            input45(source, rs, cs, Cp, v, ss, tmp)
         else:
             input2(source, rs, cs, Cp, v, ss, tmp)
         group, ty, tx = _next(group, ty, tx, th, tw)
@@ -169,8 +173,8 @@ def gradient_block(f, dy, ds, H, W, C, grid, t0, t1, D, ss, ps, pad, tmp):
             source, rs, cs = pad, m * 4 * Cp, 4 * Cp
         if f == 43:
             grad4(source, rs, cs, Cp, D + (t - t0) * 64, ss, ps, tmp)
-        elif f == 25:
-            grad25(source, rs, cs, Cp, D + (t - t0) * 64, ss, ps, tmp)
+        elif f == 45:
+            grad45(source, rs, cs, Cp, D + (t - t0) * 64, ss, ps, tmp)
         else:
             grad2(source, rs, cs, Cp, D + (t - t0) * 64, ss, ps, tmp)
         group, ty, tx = _next(group, ty, tx, th, tw)
@@ -261,8 +265,8 @@ def output_block(
             target, rs, cs = y + ((image * H + y0) * W + x0) * ys, W * ys, ys
         if f == 43:
             output4(source, ss, Cp, target, rs, cs, tmp)
-        elif f == 25:
-            output25(source, ss, Cp, target, rs, cs, tmp)
+        elif f == 45:
+            output45(source, ss, Cp, target, rs, cs, tmp)
         else:
             output2(source, ss, Cp, target, rs, cs, tmp)
         if not direct:

@@ -30,14 +30,14 @@ from undertow.kernels.cpu.source.simd import (
 from undertow.kernels.cpu.source.winograd_tiles import (
     weights2,
     weights4,
-    weights25,
+    weights45,
     weights_back2,
     weights_back4,
-    weights_back25,
+    weights_back45,
 )
 
 PACKED, PACKED_OPPOSITE, OIHW, OIHW_OPPOSITE, OIHW_MINUS = 0, 1, 2, 3, 4
-TMP = 36 * VBYTES  # bytes of the transforms' scratch
+TMP = 64 * VBYTES  # bytes of the transforms' scratch: a tile of 8 x 8 vectors
 AHEAD = 4  # output channels fetched before their use
 BLOCK = 50 * 1024  # bytes of a 16 x 32 block of weights, all taps
 
@@ -53,8 +53,8 @@ def _transform(f, source, tap, U, us, tmp):
     for c in range(0, 64, VBYTES):
         if f == 43:
             weights4(source + c, tap, U + c, us, tmp)
-        elif f == 25:
-            weights25(source + c, tap, U + c, us, tmp)
+        elif f == 45:
+            weights45(source + c, tap, U + c, us, tmp)
         else:
             weights2(source + c, tap, U + c, us, tmp)
 
@@ -150,8 +150,8 @@ def _transform_back(f, dU, us, target, tap, tmp):
     for c in range(0, 64, VBYTES):
         if f == 43:
             weights_back4(dU + c, us, target + c, tap, tmp)
-        elif f == 25:
-            weights_back25(dU + c, us, target + c, tap, tmp)
+        elif f == 45:
+            weights_back45(dU + c, us, target + c, tap, tmp)
         else:
             weights_back2(dU + c, us, target + c, tap, tmp)
 
