@@ -23,6 +23,7 @@ from undertow.darknet.layers.draws import Draws
 from undertow.darknet.layers.layer import Array, BuildContext, Layer, Pass, as_rows, updates_name
 from undertow.darknet.layers.layers_loss import HeadLayer
 from undertow.darknet.layers.sections import build_layer
+from undertow.darknet.learning.hidden import HiddenValues
 from undertow.darknet.learning.nonfinite import check_pass, check_updates
 from undertow.darknet.planning import NetworkPlans
 from undertow.errors import GraphError, ShapeError
@@ -40,6 +41,7 @@ class Network:
     names: of the classes, for `detect`. dialect_reason: why this dialect, where it was chosen from the files.
     planned: compute with plans (see `undertow.plan`) in `predict`, and in `train_datum` unless keep_deltas.
     draws: the random numbers of dropout, crop and detection; `draws.source` may be replaced.
+    hidden: notices values that are not finite and that the loss does not show.
 
     Raises FormatError or ShapeError, with file and line, for a cfg that does not make a network.
     """
@@ -81,6 +83,7 @@ class Network:
         for section, shape in zip(config.layers, self.shapes, strict=True):
             context.built.append(build_layer(section, shape, context))
         self.layers: list[Layer] = context.built
+        self.hidden = HiddenValues(self)
         self._cuts = self._find_cuts()
         self._stop = max((i for i, layer in enumerate(self.layers) if layer.options.stopbackward), default=-1)
 
@@ -112,8 +115,9 @@ class Network:
                 self._plans.train(images, truth)
                 self.optimizer.accumulate(clear=False)
             else:
+                doubtful = self.hidden.is_doubtful(self.checked_input(images).data)
                 self.forward(images, truth)
-                check_pass(self)
+                check_pass(self, doubtful)
                 self.backward()
 
     def forward(self, images: Array | Variable, truth: Array | None = None) -> Variable:

@@ -65,6 +65,8 @@ class NetworkPlans:
         """
         net = self.net
         images, truth = self._own_type(images), np.ascontiguousarray(truth)
+        if net.hidden.is_doubtful(images):
+            self._search(images, truth)
         for parameter in net.parameters():
             parameter.clear_grad()
         # Gradients of weights go straight to the accumulators; a bad cost is noticed before they do.
@@ -81,6 +83,19 @@ class NetworkPlans:
         except NonFiniteError as problem:
             net.forward(images, truth)  # with all values at hand, the first bad one can be named
             raise first_ruined(net) or problem from None
+
+    def _search(self, images: Array, truth: Array) -> None:
+        """Raise NonFiniteError for the first bad value of a pass, which leaves the network as it was."""
+        net = self.net
+        kept = [(array, array.copy()) for layer in net.layers for array in layer.buffers.values()]
+        with np.errstate(all="ignore"):
+            net.forward(images, truth)
+            problem = first_ruined(net)
+        for array, values in kept:
+            array[...] = values
+        net.release()
+        if problem is not None:
+            raise problem
 
     def _check_losses(self) -> None:
         """Called between forward and backward of a replay."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from undertow.darknet.layers.layers_loss import LossLayer
+from undertow.darknet.learning.hidden import ruined_statistics, values_on_the_way
 from undertow.errors import NonFiniteError
 from undertow.files import atomic_write
 
@@ -30,7 +31,7 @@ def is_finite(array: Array) -> bool:
 
 
 def check_losses(net: Network) -> None:
-    """Raise NonFiniteError when the loss layers show that the last forward pass is not finite; cheap.
+    """Raise NonFiniteError when losses or statistics show that the last forward pass is not finite; cheap.
 
     The cost alone does not show it: a logistic turns infinite inputs into ones, and values that no object asks for do
     not count. So what the loss layers are given is looked at too, into which all other layers have gone.
@@ -45,27 +46,35 @@ def check_losses(net: Network) -> None:
             problem = NonFiniteError(f"the {name} is {value}, although all outputs are finite", remedy=_REMEDY)
             problem.tensor = name
             raise problem
+    statistics = ruined_statistics(net)
+    if statistics is not None:
+        raise _ruined(*statistics)
 
 
-def check_pass(net: Network) -> None:
+def check_pass(net: Network, thoroughly: bool = False) -> None:
     """Raise NonFiniteError when the forward pass is not finite, naming the first array that is not.
 
-    Called before anything is changed by a backward pass.
+    Called before anything is changed by a backward pass. thoroughly: look at all values, not only at what shows them.
     """
     try:
         check_losses(net)
     except NonFiniteError as problem:
         raise first_ruined(net) or problem from None
+    found = first_ruined(net) if thoroughly else None
+    if found is not None:
+        raise found
 
 
 def first_ruined(net: Network) -> NonFiniteError | None:
     """The first array of the last forward pass that is not finite, in the order of computing; None without any."""
     if net.input is not None and not is_finite(net.input):
         return NonFiniteError(f"the pictures hold {_describe(net.input)}", remedy=_REMEDY)
+    before: set[int] = set()
     for layer in net.layers:
-        for name, array in _forward_arrays(layer):
+        for name, array in _forward_arrays(layer, before):
             if not is_finite(array):
                 return _ruined(layer, name, array)
+        before.add(id(layer.output_variable))
     return None
 
 
@@ -120,9 +129,13 @@ def report(
     return ruined
 
 
-def _forward_arrays(layer: Layer) -> Iterator[tuple[str, Array]]:
-    """What the layer computed with, then what it computed, then the statistics that moved by it."""
+def _forward_arrays(layer: Layer, before: set[int]) -> Iterator[tuple[str, Array]]:
+    """What the layer computed with, then what it computed, then the statistics that moved by it.
+
+    before: the ids of the outputs of layers before it.
+    """
     yield from ((name, parameter.data) for name, parameter in layer.parameters.items())
+    yield from values_on_the_way(layer, before)
     yield "output", layer.output
     yield from layer.buffers.items()
 
