@@ -19,8 +19,6 @@ TRUTH_VALUES = 5  # x, y, w, h, class
 
 Array = np.ndarray[Any, Any]
 
-_NONE = np.empty(0, np.intp)
-
 
 @dataclass(frozen=True)
 class YoloRule:
@@ -136,27 +134,29 @@ class _Answers(NamedTuple):
     truth: Array  # number of the truth
 
 
+_NOBODY = _Answers(Cells(*[np.empty(0, np.intp)] * 4), np.empty(0, np.intp))
+
+
 def assign(output: Array, truth: Array, rule: YoloRule) -> Assignment:
     """Decide for one pass.
 
     output: (batch, n, 5 + classes, h, w) after the logistic. truth: (batch, values) with 5 values a box, relative
     to the picture; the list of an image ends at the first box whose x is 0.
     """
-    values = np.ascontiguousarray(np.moveaxis(output[:, :, :5], 2, 0))
+    values = np.ascontiguousarray(output[:, :, :5].transpose(2, 0, 1, 3, 4))
     objectness = values[4]
-    statistics = YoloStatistics(no_objectness=float(objectness.mean(dtype=np.float64)))
-    weight = np.ones_like(objectness)
+    statistics = YoloStatistics(no_objectness=float(objectness.sum(dtype=np.float64)) / objectness.size)
+    target, weight = np.zeros_like(objectness), np.ones_like(objectness)
     image, truths = all_truths(truth, rule)
-    answers = []
+    answers = _NOBODY
     if len(truths):
         boxes = predicted_boxes(values, rule.anchors[list(rule.mask)], rule.net_size)
-        answers = [_good_guesses(weight, boxes, image, truths, rule), _by_shape(output.shape, image, truths, rule)]
-        _count(statistics, answers[1], output, boxes, truths)
-    cells, target, cell_weight = _asked(answers, truths, output, rule)
-    place = (cells.image, cells.n, cells.row, cells.column)
-    objectness_target = np.zeros_like(objectness)
-    objectness_target[place] = weight[place] = 1
-    return Assignment(output, rule, statistics, objectness, objectness_target, weight, cells, target, cell_weight)
+        answers = _by_shape(objectness.shape, image, truths, rule)
+        _count(statistics, answers, output, boxes, truths)
+        answers = _good_guesses(weight, boxes, image, truths, answers, rule)
+    cells, cell_target, cell_weight = _asked(answers, truths, output, rule)
+    target[tuple(cells)] = weight[tuple(cells)] = 1
+    return Assignment(output, rule, statistics, objectness, target, weight, cells, cell_target, cell_weight)
 
 
 def all_truths(truth: Array, rule: YoloRule) -> tuple[Array, Array]:
@@ -185,18 +185,24 @@ def truths_of(row: Array, rule: YoloRule) -> Array:
     return all_truths(row[None], rule)[1]
 
 
-def _good_guesses(weight: Array, boxes: Array, image: Array, truths: Array, rule: YoloRule) -> _Answers:
-    """Ask no objectness of boxes that overlap a truth; those that overlap it by very much answer for it."""
+def _good_guesses(
+    weight: Array, boxes: Array, image: Array, truths: Array, answers: _Answers, rule: YoloRule
+) -> _Answers:
+    """Ask no objectness of boxes that overlap a truth; those that do by very much answer for it, before the others."""
     sure = []
     for place, overlap in overlapping(boxes, image, truths, min(rule.ignore_threshold, rule.truth_threshold)):
         weight.reshape(-1)[place[overlap > rule.ignore_threshold]] = 0
         sure.append(place[overlap > rule.truth_threshold])
+    if not any(map(len, sure)):
+        return answers
     cells = _in_cell_order(np.unique(np.concatenate(sure)), weight.shape)
     chosen = []
     for picture, n, row, column in zip(*cells, strict=True):
         own = np.flatnonzero(image == picture)
-        chosen.append(own[overlaps(boxes[:, picture, n, row, column], truths[own]).argmax()])
-    return _Answers(cells, np.array(chosen, np.intp))
+        box = boxes[:, picture, n, row, column]
+        chosen.append(own[overlaps(box[:, None], truths[own]).argmax()])
+    joined = Cells(*(np.concatenate(parts) for parts in zip(cells, answers.cells, strict=True)))
+    return _Answers(joined, np.concatenate([chosen, answers.truth]))
 
 
 def _in_cell_order(places: Array, shape: tuple[int, ...]) -> Cells:
@@ -208,7 +214,7 @@ def _in_cell_order(places: Array, shape: tuple[int, ...]) -> Cells:
 
 def _by_shape(shape: tuple[int, ...], image: Array, truths: Array, rule: YoloRule) -> _Answers:
     """Give each truth to the anchor, of all heads, whose shape fits best; skip those that do not get one of ours."""
-    height, width = shape[3:]
+    height, width = shape[2:]
     with np.errstate(invalid="ignore"):  # a truth without a place gets none
         row, column = (truths[:, 1] * height).astype(np.intp), (truths[:, 0] * width).astype(np.intp)
     ours = np.full(max(len(rule.anchors), *rule.mask) + 1, -1)
@@ -227,42 +233,45 @@ def _shape_overlaps(truths: Array, rule: YoloRule) -> Array:
 
 
 def _count(statistics: YoloStatistics, answers: _Answers, output: Array, boxes: Array, truths: Array) -> None:
-    cells, (image, n, row, column) = answers.cells, answers.cells
-    if not len(image):
-        return
+    image, n, row, column = answers.cells
     truth = truths[answers.truth]
-    overlap = box_iou(np.moveaxis(boxes[:, image, n, row, column], 0, -1), truth[:, :4])
-    values, label = cells.of(output), truth[:, 4].astype(np.intp)
+    overlap = box_iou(boxes[:, image, n, row, column].T, truth[:, :4])
+    label = 5 + truth[:, 4].astype(np.intp)
     statistics.iou = _total(overlap)
-    statistics.objectness = _total(values[:, 4])
-    statistics.class_score = _total(values[np.arange(len(label)), 5 + label])
-    statistics.recall50, statistics.recall75 = (int((overlap > share).sum()) for share in (0.5, 0.75))
+    statistics.objectness = _total(output[image, n, 4, row, column])
+    statistics.class_score = _total(output[image, n, label, row, column])
+    statistics.recall50, statistics.recall75 = int((overlap > 0.5).sum()), int((overlap > 0.75).sum())
     statistics.count = len(overlap)
 
 
 def _total(values: Array) -> float:
     """The sum in the order of the original's loop."""
-    return float(np.cumsum(values, dtype=np.float64)[-1])
+    total = 0.0
+    for value in values.tolist():
+        total += value
+    return total
 
 
-def _asked(answers: list[_Answers], truths: Array, output: Array, rule: YoloRule) -> tuple[Cells, Array, Array]:
+def _asked(answers: _Answers, truths: Array, output: Array, rule: YoloRule) -> tuple[Cells, Array, Array]:
     """Cells with objects, each once, and what is asked of their outputs: targets and weights, (count, 5 + classes).
 
     Of several objects in one place the last gives the box; their classes are all asked for.
     """
-    asked = [np.concatenate(parts) for parts in zip(*(a.cells for a in answers), strict=True)] or [_NONE] * 4
-    chosen = np.concatenate([_NONE, *(a.truth for a in answers)])
-    key = np.ravel_multi_index(asked, (*output.shape[:2], *output.shape[3:]))
-    _, last, slot = np.unique(key[::-1], return_index=True, return_inverse=True)
-    last, slot = len(key) - 1 - last, slot[::-1]
-    cells = Cells(*(part[last] for part in asked))
+    places = list(zip(*(part.tolist() for part in answers.cells), strict=True))
+    last = {place: number for number, place in enumerate(places)}
+    numbers = list(last.values())
+    cells = Cells(*(part[numbers] for part in answers.cells))
     target = np.zeros((len(last), output.shape[2]), output.dtype)
     weight = np.ones_like(target)
-    if len(last):
-        truth = truths[chosen[last]]
+    if last:
+        truth = truths[answers.truth[numbers]]
         target[:, :4], target[:, 4] = _box_targets(cells, truth, output.shape, rule), 1
         weight[:, :4] = (2 - truth[:, 2] * truth[:, 3])[:, None]
-        _label(target, slot, truths[chosen, 4].astype(np.intp), cells.of(output) if rule.reset_by_zero_delta else None)
+        slot = dict(zip(last, range(len(last)), strict=True))
+        labels = truths[answers.truth, 4].astype(np.intp)
+        _label(
+            target, [slot[place] for place in places], labels, cells.of(output) if rule.reset_by_zero_delta else None
+        )
     return cells, target, weight
 
 
@@ -279,7 +288,7 @@ def _box_targets(cells: Cells, truth: Array, shape: tuple[int, ...], rule: YoloR
     return np.stack(sides, axis=1)
 
 
-def _label(target: Array, slot: Array, labels: Array, output: Array | None) -> None:
+def _label(target: Array, slot: list[int], labels: Array, output: Array | None) -> None:
     """Ask for classes. output: of the cells, where the first class's delta of 0 lets go of the classes before."""
     if output is None:
         target[slot, 5 + labels] = 1

@@ -43,8 +43,9 @@ def predicted_boxes(values: Array, anchors: Array, net_size: tuple[int, int]) ->
 
 
 def overlaps(boxes: Array, truth: Array) -> Array:
-    """IoU of boxes (4, ...) with truths (..., 4 or more); 0 where both have no area."""
-    found: Array = np.nan_to_num(box_iou(np.moveaxis(boxes, 0, -1), truth[..., :4]))
+    """IoU of boxes (4, count) or (4, n, count) with truths (count, 4 or more); 0 where both have no area."""
+    found: Array = box_iou(boxes.transpose(*range(1, boxes.ndim), 0), truth[:, :4])
+    found[np.isnan(found)] = 0
     return found
 
 
@@ -59,8 +60,7 @@ def overlapping(boxes: Array, image: Array, truth: Array, threshold: float) -> I
     first = np.arange(n)[:, None] * (height * width)
     for start in range(0, len(truth), _AT_ONCE):
         some, of = truth[start : start + _AT_ONCE], image[start : start + _AT_ONCE]
-        reach = _reach(some, threshold)
-        rows, columns = _near(some, reach, 1, height), _near(some, reach, 0, width)
+        rows, columns = _near(some, threshold, height, width)
         cells = np.flatnonzero(rows[:, :, None] & columns[:, None, :])
         which, cell = np.divmod(cells, height * width)
         place = first + (of[which] * (n * height * width) + cell)
@@ -69,23 +69,21 @@ def overlapping(boxes: Array, image: Array, truth: Array, threshold: float) -> I
         yield place[above], found[above]
 
 
-def _reach(truth: Array, threshold: float) -> Array:
-    """How far, in widths and heights (count,) of a truth, the middle of a box can be that overlaps by the threshold.
+def _near(truth: Array, threshold: float, height: int, width: int) -> tuple[Array, Array]:
+    """Rows (count, height) and columns (count, width) with a point where boxes may have their middle that overlap.
 
     With IoU > t the smaller side is more than t times the larger one, and sides overlap by more than t times the
     larger one: so middles are less than (1 - t) max(1, 1 / 2t) of the truth's side apart.
     """
-    share = _SURE_SHARE * threshold
-    near = max(1 - share, 0) * max(1, 0.5 / share) if threshold >= _SMALLEST_THRESHOLD else np.inf
-    sides = truth[:, 2:4]
-    usual = (np.abs(truth[:, :4]) <= _LARGEST).all(axis=1) & (sides >= _SMALLEST_SIDE).all(axis=1)
-    return np.where(usual, near, np.inf)
-
-
-def _near(truth: Array, reach: Array, axis: int, cells: int) -> Array:
-    """Which cells along an axis, (count, cells), have a point within reach of each truth."""
-    with np.errstate(invalid="ignore"):
-        far = np.where(np.isinf(reach), np.inf, reach * truth[:, axis + 2])
-        low, high = (truth[:, axis] - far) * cells - _SLACK, (truth[:, axis] + far) * cells + _SLACK
-    at = np.arange(cells)
-    return (at + 1 >= low[:, None]) & (at <= high[:, None])
+    low, high = np.full((2, len(truth), 2), [[[-np.inf]], [[np.inf]]])
+    if threshold >= _SMALLEST_THRESHOLD:
+        usual = (np.abs(truth[:, :4]) <= _LARGEST).all(axis=1) & (truth[:, 2:4] >= _SMALLEST_SIDE).all(axis=1)
+        middle, side, cells = truth[usual, :2], truth[usual, 2:4], np.array([width, height])
+        share = _SURE_SHARE * threshold
+        far = side * (max(1 - share, 0) * max(1, 0.5 / share))
+        low[usual], high[usual] = (middle - far) * cells - (1 + _SLACK), (middle + far) * cells + _SLACK
+    row, column = np.arange(height), np.arange(width)
+    return (
+        (row >= low[:, 1:]) & (row <= high[:, 1:]),
+        (column >= low[:, :1]) & (column <= high[:, :1]),
+    )
