@@ -9,6 +9,7 @@ import pytest
 
 from tests.replay.caffe import load_trace
 from undertow.caffe.net import Net
+from undertow.core.modes import Precision, precision
 
 # name, type, bottom, shape of its top
 LAYERS = [
@@ -25,8 +26,19 @@ LAYERS = [
 
 @pytest.mark.reference
 @pytest.mark.parametrize("dialect", ["caffe", "exact"])
-def test_layer_by_layer(reference_data: Path, dialect: str) -> None:
-    """Both dialects agree here: none of LeNet's gradients is anything but the derivative."""
+@pytest.mark.parametrize("level", ["fast", "precise"])
+def test_layer_by_layer(reference_data: Path, dialect: str, level: Precision) -> None:
+    """Both dialects agree here: none of LeNet's gradients is anything but the derivative.
+
+    Where several windows of conv2 see nothing but background, Caffe and "precise" get the same number for each and
+    "fast" nearly the same: the maximum is then another of them, its gradient goes elsewhere within the pooling window.
+    """
+    with precision(level):
+        check_layer_by_layer(reference_data, dialect, by_window={"conv2"} if level == "fast" else set())
+
+
+def check_layer_by_layer(reference_data: Path, dialect: str, by_window: set[str]) -> None:
+    """by_window: blobs whose gradients are compared summed over pooling windows; none is compared below them."""
     folder = reference_data / "goldens" / "caffe" / "lenet"
     trace = load_trace(folder)
     net = Net(folder / "net.prototxt", "TRAIN", weights=folder / "init.caffemodel", dialect=dialect)
@@ -45,13 +57,23 @@ def test_layer_by_layer(reference_data: Path, dialect: str) -> None:
     assert loss == pytest.approx(float(trace["loss"]), rel=1e-5)
     assert net.params["conv2"][0].data.reshape(50, -1).shape == (50, 500)
     net.clear_param_diffs()
+    below = False
     for name, _, bottom, _ in reversed(LAYERS):
         net.backward(start=name, end=name)
-        if f"blob/{bottom}/diff" in trace and name != "ip2":  # the ReLU in place writes over ip1's diff later
+        if bottom in by_window:
+            close(over_windows(net.blobs[bottom].diff), over_windows(trace[f"blob/{bottom}/diff"]))
+            below = True
+        elif f"blob/{bottom}/diff" in trace and name != "ip2" and not below:  # the ReLU in place writes over ip1's
             close(net.blobs[bottom].diff, trace[f"blob/{bottom}/diff"])
         for index, blob in enumerate(net.params.get(name, ())):
             close(blob.diff, trace[f"param/{name}/{index}/diff"])
     assert not net.blobs["data"].diff.any()
+
+
+def over_windows(diff: np.ndarray) -> np.ndarray:
+    """Sums over the windows of 2 x 2."""
+    n, c, h, w = diff.shape
+    return diff.reshape(n, c, h // 2, 2, w // 2, 2).sum((3, 5))
 
 
 def close(ours: np.ndarray, recorded: np.ndarray) -> None:
