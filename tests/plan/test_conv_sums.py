@@ -9,7 +9,9 @@ from undertow.functions import conv2d
 from undertow.kernels.cpu import memory
 from undertow.kernels.cpu.raw.parts import SLOTS, Epilogue
 from undertow.kernels.geometry import ConvGeometry
+from undertow.kernels.reference.batchnorm import EXACT
 from undertow.plans.kernels import ConvKernel
+from undertow.plans.norm import Norm
 
 
 @pytest.mark.parametrize("size", [7, 12])
@@ -27,4 +29,13 @@ def test_sums_of_the_result_and_of_its_square(inputs: int, groups: int, outputs:
     np.testing.assert_allclose(y, conv2d(x, w, pad=pad, groups=groups).data, rtol=1e-4, atol=1e-4)
     exact = y.astype(np.float64)
     expected = np.stack([exact.sum(axis=(0, 2, 3)), np.square(exact).sum(axis=(0, 2, 3))])
-    np.testing.assert_allclose(kernel.totals(sums), expected, rtol=1e-5, atol=1e-3)
+    parts = sums.reshape(groups, SLOTS, 2, outputs // groups).sum(axis=1)
+    np.testing.assert_allclose(parts.transpose(1, 0, 2).reshape(2, -1), expected, rtol=1e-5, atol=1e-3)
+
+    norm = Norm(EXACT, outputs, 3 * size * size)
+    norm.take_sums(sums.ctypes.data, groups)
+    one, zero = np.ones(outputs, np.float32), np.zeros(outputs, np.float32)
+    norm.set_affine(one.ctypes.data, zero.ctypes.data)
+    assert not norm.is_far()
+    np.testing.assert_allclose(norm.mean, exact.mean(axis=(0, 2, 3)), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(norm.variance, exact.var(axis=(0, 2, 3)), rtol=1e-5)

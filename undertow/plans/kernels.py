@@ -40,11 +40,6 @@ class ConvKernel:
             xs, ys = self._inputs(x, g), self._outputs(y, g)
             layer.forward_oihw(xs, w + g * self._step, ys, memory, self._epilogue(then, g))
 
-    def totals(self, sums: np.ndarray) -> np.ndarray:
-        """The sums of y and of y^2, (2, channels), from the float64 [SLOTS][2][C] that `forward` was given."""
-        parts = sums.reshape(self.groups, SLOTS, 2, self.layer.outputs).sum(axis=1)
-        return parts.transpose(1, 0, 2).reshape(2, -1)
-
     def _epilogue(self, then: Epilogue, g: int) -> Epilogue:
         """That of a group; its sums lie one after the other, [SLOTS][2][channels of the group]."""
         first = g * self.layer.outputs

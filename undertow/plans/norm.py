@@ -1,4 +1,4 @@
-"""The per-channel arithmetic of batch norm between the passes over the pixels, in float64."""
+"""A batch norm of a plan: its per-channel numbers, and the kernel calls that work them out between the passes."""
 
 from __future__ import annotations
 
@@ -6,80 +6,110 @@ from typing import Any
 
 import numpy as np
 
+from undertow.functions.norm_batch import RunningStatistics
+from undertow.kernels.cpu.raw import batchnorm as raw
+from undertow.kernels.cpu.raw import plan_norm
+from undertow.kernels.cpu.raw.parts import SLOTS
+from undertow.kernels.cpu.raw.tensor import Scratch, Tensor
 from undertow.kernels.reference.batchnorm import BatchNormRule, Scaling
-from undertow.kernels.reference.darknet_blas import deviation
 
 Array = np.ndarray
-
-# From here on the variance is summed from differences to a value near the mean: E[y^2] - E[y]^2 has lost its digits.
-_FAR = 1e3
 
 
 class Norm:
     """A batch norm over `count` values of each of `channels` channels, and what it keeps between its passes.
 
-    scale, shift: the batch norm as y * scale + shift. k1, k0: x_hat = v * k1 + k0. c1, c2, c3: gx = c1 g + c2 v + c3.
+    scale, shift: addresses of the batch norm as y * scale + shift. k1, k0: x_hat = v * k1 + k0. c1, c2, c3:
+    gx = c1 g + c2 v + c3. mean, variance: of the last batch, in float32. ggamma, gbeta: gradients.
+    All methods only call kernels.
     """
 
     def __init__(self, rule: BatchNormRule, channels: int, count: int) -> None:
-        self.rule, self.count = rule, count
-        names = ("scale", "shift", "k1", "k0", "c1", "c2", "c3")
-        self._rows = np.zeros((len(names), channels), np.float32)
-        self.scale, self.shift, self.k1, self.k0, self.c1, self.c2, self.c3 = self._rows
-        self.mean: Array = np.zeros(channels)
-        self.variance: Array = np.zeros(channels)
+        self.rule, self.count, self.channels = rule, count, channels
+        self._rows = np.zeros((11, channels), np.float32)
+        self.scale, self.shift, self.k1, self.k0, self.c1, self.c2, self.c3 = (_at(row) for row in self._rows[:7])
+        self.mean, self.variance, self.ggamma, self.gbeta = self._rows[7:]
+        self._wide = np.zeros((2, channels))
+        self._mean, self._variance = (_at(row) for row in self._wide)
+        self._numbers = np.array([count, *self._scaling(rule.forward), *self._scaling(rule.backward), 0, 0], np.float64)
+        self._far = np.zeros(1, np.int64)
 
-    def take_statistics(self, first: Array, second: Array, centre: Array | None = None) -> bool:
-        """Mean and variance from the sums of y - centre and of its square; False where they have to be taken anew.
+    def _scaling(self, scaling: Scaling | None) -> tuple[float, ...]:
+        scaling = scaling or self.rule.forward
+        return self.count - (scaling.divisor == "N-1"), scaling.epsilon, float(scaling.placement == "inside")
 
-        That is where, without a centre, the mean lies so far from 0 that the sums are too coarse.
-        """
-        divisor = self.count - (self.rule.forward.divisor == "N-1")
-        mean = first / self.count
-        spread = np.maximum(second - first * mean, 0)
-        if centre is None and (mean * mean * self.count > _FAR * spread + 1e-30).any():
-            return False
-        self.mean = mean if centre is None else mean + centre
-        self.variance = spread / divisor
-        return True
+    def bytes_of_sums(self) -> int:
+        """Room for the sums of a pass."""
+        return 16 * SLOTS * self.channels
 
-    def set_affine(self, gamma: Array, beta: Array) -> None:
+    def cleared_sums(self, memory: Scratch) -> int:
+        """Address of zeroed sums, [SLOTS][2][channels] float64, in a frame of `memory`."""
+        sums = memory.take(self.bytes_of_sums())
+        plan_norm.clear(sums, 2 * SLOTS * self.channels)
+        return sums
+
+    def take_sums(self, sums: int, groups: int) -> None:
+        """Mean and variance from what a convolution summed up on its way, group after group; see `is_far`."""
+        each = self.channels // groups
+        plan_norm.statistics(
+            sums, groups, SLOTS, each, 0, _at(self._numbers), self._mean, self._variance, _at(self._far)
+        )
+
+    def is_far(self) -> bool:
+        """Whether a mean lay so far from 0 that the sums were too coarse, since this was asked last."""
+        far = bool(self._far[0])
+        self._far[0] = 0
+        return far
+
+    def take_statistics(self, y: Tensor, memory: Scratch) -> None:
+        """Mean and variance by a pass over y with its channels' means taken away first."""
+        with memory.frame():
+            centre = memory.take(4 * self.channels)
+            sums = self.cleared_sums(memory)
+            raw.pivot(y, centre)
+            raw.statistics(y, centre, sums, memory)
+            plan_norm.statistics(
+                sums, 1, SLOTS, self.channels, centre, _at(self._numbers), self._mean, self._variance, _at(self._far)
+            )
+
+    def set_affine(self, gamma: int, beta: int) -> None:
         """scale and shift for the statistics in force."""
-        s = self._deviation(self.rule.forward)
-        scale = gamma / s
-        self.scale[:] = scale
-        self.shift[:] = beta - self.mean * scale
+        plan_norm.affine(
+            self.channels, self._mean, self._variance, _at(self._numbers), gamma, beta, self.scale, self.shift,
+            _at(self.mean), _at(self.variance),
+        )  # fmt: skip
+
+    def moves(self, running: Any) -> bool:
+        """Whether `move` can do what running.take does."""
+        if type(running) is not RunningStatistics:
+            return False
+        arrays = (running.mean, running.variance)
+        return all(a.dtype == np.float32 and a.flags.c_contiguous for a in arrays)
+
+    def move(self, running: RunningStatistics) -> None:
+        """The running statistics take the batch."""
+        divisors = {"N": self.count, "N-1": max(self.count - 1, 1)}
+        self._numbers[-2:] = running.momentum, divisors[self.rule.forward.divisor] / divisors[running.divisor]
+        plan_norm.move(
+            self.channels, _at(running.mean), _at(running.variance), _at(self.mean), _at(self.variance),
+            _at(self._numbers),
+        )  # fmt: skip
 
     def set_hat_from_input(self) -> None:
         """v is the input of the batch norm."""
-        s = self._deviation(self.rule.forward)
-        self.k1[:] = 1 / s
-        self.k0[:] = -self.mean / s
+        plan_norm.hat_of_input(self.channels, self._mean, self._variance, _at(self._numbers), self.k1, self.k0)
 
-    def set_hat_from_output(self, gamma: Array, beta: Array) -> None:
+    def set_hat_from_output(self, gamma: int, beta: int) -> None:
         """v is gamma * x_hat + beta."""
-        self.k1[:] = 1 / gamma.astype(np.float64)
-        self.k0[:] = -beta / gamma.astype(np.float64)
+        plan_norm.hat_of_output(self.channels, gamma, beta, self.k1, self.k0)
 
-    def set_gradient(self, gamma: Array, gbeta: Array, ggamma: Array) -> None:
-        """c1, c2, c3 from the sums of g and of g * x_hat (see the reference kernel for the formula)."""
-        scaling = self.rule.backward or self.rule.forward
-        divisor = self.count - (scaling.divisor == "N-1")
-        weight = gamma.astype(np.float64)
-        s, forward_s = self._deviation(scaling), self._deviation(self.rule.forward)
-        gvariance = -ggamma * weight * forward_s / (s * s) * self._slope(scaling)
-        of_hat = gvariance * 2 * forward_s / divisor
-        constant = -gbeta * weight / s / self.count
-        self.c1[:] = weight / s
-        self.c2[:] = of_hat * self.k1
-        self.c3[:] = of_hat * self.k0 + constant
+    def set_gradient(self, gamma: int, sums: int) -> None:
+        """c1, c2, c3, ggamma and gbeta from the sums of g and of g * x_hat (see the reference kernel)."""
+        plan_norm.gradient(
+            sums, SLOTS, self.channels, gamma, self._variance, _at(self._numbers), self.k1, self.k0,
+            self.c1, self.c2, self.c3, _at(self.ggamma), _at(self.gbeta),
+        )  # fmt: skip
 
-    def _deviation(self, scaling: Scaling) -> Array:
-        found: Any = deviation(self.variance, scaling.epsilon, scaling.placement)
-        return np.asarray(found)
 
-    def _slope(self, scaling: Scaling) -> Array:
-        if scaling.placement == "inside":
-            return np.asarray(0.5 / np.sqrt(self.variance + scaling.epsilon))
-        root = np.sqrt(self.variance)
-        return np.divide(0.5, root, out=np.zeros_like(root), where=root > 0)
+def _at(array: Array) -> int:
+    return int(array.ctypes.data)

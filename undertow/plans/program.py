@@ -460,6 +460,7 @@ class Program:
             if isinstance(self.values[number].source, Made):
                 self._arrays[number] = self._variables[number].data = self._view(number, slot)
         for unit in self.units:
+            unit.forget_scripts()
             unit.bind()
 
     def _take_over(self) -> None:

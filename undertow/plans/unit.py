@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from undertow.core.function import Function
+from undertow.kernels.cpu.scripts import Script
 
 if TYPE_CHECKING:
     from undertow.plans.arena import Slot
@@ -28,6 +30,22 @@ class Unit:
         self.inputs = tuple(x for x in read if x not in made)
         self.outputs = tuple(y for y in made if y not in read) or tuple(made[-1:])
         self.where = recorded[0].where
+        self._scripts: dict[str, tuple[tuple[int, ...], Script]] = {}
+
+    def play(self, name: str, key: tuple[int, ...], note: Callable[[], None]) -> None:
+        """Let kernels run: those that `note` calls, noted the first time and whenever the key is another one.
+
+        name: of this one among the unit's scripts. key: addresses and choices in `note` that differ between replays;
+        slots need not be among them. What lies at the addresses must stay alive until this returns.
+        """
+        kept = self._scripts.get(name)
+        if kept is None or kept[0] != key or not kept[1].still_holds():
+            kept = self._scripts[name] = key, Script(note)
+        kept[1].play()
+
+    def forget_scripts(self) -> None:
+        """Called when the memory has other addresses."""
+        self._scripts.clear()
 
     def reads_back(self, number: int) -> bool:
         """Whether the backward reads this value again."""

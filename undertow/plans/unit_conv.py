@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,10 +10,10 @@ import numpy as np
 from undertow.functions.conv import Conv
 from undertow.functions.norm_batch import BatchNorm
 from undertow.kernels.cpu.raw import batchnorm as raw
-from undertow.kernels.cpu.raw import direct, packing
+from undertow.kernels.cpu.raw import direct, packing, plan_norm
 from undertow.kernels.cpu.raw.batchnorm import Slope
-from undertow.kernels.cpu.raw.parts import SLOTS, Epilogue
-from undertow.kernels.cpu.raw.tensor import scratch
+from undertow.kernels.cpu.raw.parts import Epilogue
+from undertow.kernels.cpu.raw.tensor import Tensor, scratch
 from undertow.kernels.geometry import ConvGeometry
 from undertow.plans.arena import Slot
 from undertow.plans.kernels import ConvKernel
@@ -87,6 +86,7 @@ class ConvUnit(Unit):
             self.norm = Norm(self.batch_norm.rule, c, n * h * w)
         channels = program.shape(self.y)[1]
         self._ones, self._zeros = np.ones(channels, np.float32), np.zeros(channels, np.float32)
+        self._gbias = np.zeros(channels, np.float32)
 
     # --- memory -----------------------------------------------------------------------------------------
 
@@ -143,7 +143,7 @@ class ConvUnit(Unit):
     def bind(self) -> None:
         self.tx, self.ty, self.tz = self.x_slot.tensor, self.y_slot.tensor, self.z_slot.tensor
         self.tr = None if self.residual_slot is None else self.residual_slot.tensor
-        self.tg = None if self.g_slot is None else self.g_slot.tensor
+        self.tg: Any = None if self.g_slot is None else self.g_slot.tensor
         if self.trained:
             self.gz = self.program.gradient(self.z)
             self.tgz = self.gz.slot.tensor
@@ -151,108 +151,143 @@ class ConvUnit(Unit):
     # --- forward ----------------------------------------------------------------------------------------
 
     def forward(self) -> None:
-        self.program.ready(self.x)
+        program = self.program
+        program.ready(self.x)
         if self.chain.residual is not None:
-            self.program.ready(self.chain.residual)
-        weights = np.ascontiguousarray(self.program.array(self.w))
-        bias = None if self.b is None else np.ascontiguousarray(self.program.array(self.b))
-        at_bias = 0 if bias is None else _at(bias)
+            program.ready(self.chain.residual)
+        weights = np.ascontiguousarray(program.array(self.w))
+        bias = None if self.b is None else np.ascontiguousarray(program.array(self.b))
+        key = _at(weights), 0 if bias is None else _at(bias)
         if self.norm is None:
-            self.kernel.forward(self.tx, _at(weights), self.ty, Epilogue(bias=at_bias, slope=self.chain.slope))
+            then = Epilogue(bias=key[1], slope=self.chain.slope)
+            self.play("forward", key, lambda: self.kernel.forward(self.tx, key[0], self.ty, then))
             return
-        sums = np.zeros((SLOTS, 2, self.ty.c))
-        then = Epilogue(bias=at_bias, sums=_at(sums) if self.kernel.sums else 0)
-        self.kernel.forward(self.tx, _at(weights), self.ty, then)
-        if not self.kernel.sums or not self.norm.take_statistics(*self.kernel.totals(sums)):
-            self._statistics_by_themselves(self.norm)
+        self._convolve(self.norm, *key)
         self._normalise(self.norm)
 
-    def _statistics_by_themselves(self, norm: Norm) -> None:
-        """A pass over y with its channels' means taken away first."""
-        centre = np.empty(self.ty.c, np.float32)
-        raw.pivot(self.ty, _at(centre))
-        sums = np.zeros((SLOTS, 2, self.ty.c))
-        raw.statistics(self.ty, _at(centre), _at(sums), scratch())
-        first, second = sums.sum(axis=0)
-        norm.take_statistics(first, second, centre)
+    def _convolve(self, norm: Norm, weights: int, bias: int) -> None:
+        """y, and the statistics of its channels."""
+        memory = scratch()
+
+        def note() -> None:
+            with memory.frame():
+                sums = norm.cleared_sums(memory) if self.kernel.sums else 0
+                self.kernel.forward(self.tx, weights, self.ty, Epilogue(bias=bias, sums=sums))
+                if sums:
+                    norm.take_sums(sums, self.kernel.groups)
+                else:
+                    norm.take_statistics(self.ty, memory)
+
+        self.play("forward", (weights, bias), note)
+        if norm.is_far():
+            self.play("statistics", (), lambda: norm.take_statistics(self.ty, memory))
 
     def _normalise(self, norm: Norm) -> None:
-        function = self.batch_norm
-        norm.set_affine(self.program.array(self.gamma), self.program.array(self.beta))
-        raw.affine(self.ty, self.tz, _at(norm.scale), _at(norm.shift), self.chain.slope, self.tr)
-        function.count = norm.count
-        function.mean, function.variance = norm.mean.astype(np.float32), norm.variance.astype(np.float32)
-        if function.running is not None:
-            function.running.take(function.mean, function.variance, norm.count, norm.rule.forward.divisor)
+        function, program = self.batch_norm, self.program
+        gamma, beta = _floats(program.array(self.gamma)), _floats(program.array(self.beta))
+        running = function.running
+        moves = running is not None and norm.moves(running)
+
+        def note() -> None:
+            norm.set_affine(_at(gamma), _at(beta))
+            raw.affine(self.ty, self.tz, norm.scale, norm.shift, self.chain.slope, self.tr)
+            if running is not None and moves:
+                norm.move(running)
+
+        moved = (_at(running.mean), _at(running.variance)) if running is not None and moves else ()
+        self.play("normalise", (_at(gamma), _at(beta), *moved), note)
+        function.count, function.mean, function.variance = norm.count, norm.mean, norm.variance
+        if running is not None and not moves:
+            running.take(function.mean, function.variance, norm.count, norm.rule.forward.divisor)
 
     # --- backward ---------------------------------------------------------------------------------------
 
     def backward(self, walk: int) -> None:
         if not self.gz.written or self.tg is None:
             return
-        self._backward_residual()
+        program = self.program
+        residual = self._residual_gradient()
+        weights, sink = np.ascontiguousarray(program.array(self.w)), None
+        gw = gx = None
+        if self.wants_w:
+            sink = program.sink(self.w)
+            gw = program.gradient_buffer(self.w) if sink is None else sink
+        if self.wants_x:
+            gx = program.gradient(self.x)
+        target = None if gw is None else _at(gw)
+        adds = gx is not None and gx.claim()
+        affine: tuple[Array, ...] = ()
         if self.norm is not None:
-            self._backward_norm(self.norm)
+            affine = _floats(program.array(self.gamma)), _floats(program.array(self.beta))
+
+        def note() -> None:
+            if residual is not None and not self.shares:
+                packing.copy(self.tgz, residual[0], accumulate=residual[1])
+            self._to_convolution(*affine)
+            if target is not None:
+                self.kernel.backward_weights(self.tx, self.tg, target, subtract=sink is not None)
+            if gx is not None:
+                self.kernel.backward_data(self.tg, _at(weights), gx.slot.tensor, accumulate=adds)
+
+        adds_residual = residual is not None and residual[1]
+        key = (_at(weights), target or 0, sink is not None, adds, adds_residual, *(_at(array) for array in affine))
+        self.play("backward", key, note)
+        self._hand_over(None if sink is not None else gw)
+
+    def _residual_gradient(self) -> tuple[Tensor, bool] | None:
+        """Where the gradient goes on to the other operand of the sum, and whether it is added there."""
+        residual = self.chain.residual
+        if residual is None or not self.program.wants(residual):
+            return None
+        gradient = self.program.gradient(residual)
+        return gradient.slot.tensor, gradient.claim()
+
+    def _to_convolution(self, gamma: Array | None = None, beta: Array | None = None) -> None:
+        """From the gradient of z to that of y, and to those of batch norm and bias."""
+        memory = scratch()
+        if self.norm is not None:
+            self._through_norm(self.norm, _at(cast(Array, gamma)), _at(cast(Array, beta)))
         elif self.chain.slope != 1:
             # Only the sign counts: the output has that of the input.
             slope = Slope(self.chain.slope, _at(self._ones), _at(self._zeros))
             raw.backward(self.tgz, self.tz, self.tg, _at(self._ones), _at(self._zeros), _at(self._zeros), slope)
         elif self.tg != self.tgz:
             packing.copy(self.tgz, self.tg)
-        self._backward_conv()
+        if self.wants_b:
+            with memory.frame():
+                parts = direct.bias_gradient(self.tg, memory)
+                plan_norm.total(*parts, self.tg.c, _at(self._gbias))
 
-    def _backward_residual(self) -> None:
-        residual = self.chain.residual
-        if residual is None or not self.program.wants(residual):
-            return
-        gradient = self.program.gradient(residual)
-        accumulate = gradient.claim()
-        if not self.shares:
-            packing.copy(self.tgz, gradient.slot.tensor, accumulate=accumulate)
-
-    def _backward_norm(self, norm: Norm) -> None:
-        program = self.program
-        gamma, beta = program.array(self.gamma), program.array(self.beta)
+    def _through_norm(self, norm: Norm, gamma: int, beta: int) -> None:
+        memory = scratch()
         if self.from_z:
             norm.set_hat_from_output(gamma, beta)
         else:
             norm.set_hat_from_input()
-        slope = Slope(self.chain.slope, _at(norm.scale), _at(norm.shift), self.from_z)
-        sums = np.zeros((SLOTS, 2, self.ty.c))
-        raw.backward_sums(self.tgz, self.ty, _at(norm.k1), _at(norm.k0), _at(sums), scratch(), slope)
-        gbeta, ggamma = sums.sum(axis=0)
-        norm.set_gradient(gamma, gbeta, ggamma)
-        raw.backward(self.tgz, self.ty, cast(Any, self.tg), _at(norm.c1), _at(norm.c2), _at(norm.c3), slope)
-        for number, gradient in ((self.gamma, ggamma), (self.beta, gbeta)):
-            if program.wants(number):
-                program.give(number, gradient.astype(np.float32))
+        slope = Slope(self.chain.slope, norm.scale, norm.shift, self.from_z)
+        with memory.frame():
+            sums = norm.cleared_sums(memory)
+            raw.backward_sums(self.tgz, self.ty, norm.k1, norm.k0, sums, memory, slope)
+            norm.set_gradient(gamma, sums)
+            raw.backward(self.tgz, self.ty, self.tg, norm.c1, norm.c2, norm.c3, slope)
 
-    def _backward_conv(self) -> None:
-        program, gy = self.program, cast(Any, self.tg)
+    def _hand_over(self, gw: Array | None) -> None:
+        """Gradients of parameters to the program."""
+        program = self.program
+        if self.norm is not None:
+            for number, gradient in ((self.gamma, self.norm.ggamma), (self.beta, self.norm.gbeta)):
+                if program.wants(number):
+                    program.give(number, gradient)
         if self.wants_b and self.b is not None:
-            memory = scratch()
-            with memory.frame():
-                parts = direct.bias_gradient(gy, memory)
-                total = np.sum([_doubles(at, gy.c) for at in parts], axis=0)
-                program.give(self.b, total.astype(np.float32))
-        sink = program.sink(self.w) if self.wants_w else None
-        if sink is not None:
-            self.kernel.backward_weights(self.tx, gy, _at(sink), subtract=True)
-        elif self.wants_w:
-            gradient = program.gradient_buffer(self.w)
-            self.kernel.backward_weights(self.tx, gy, _at(gradient))
-            program.give(self.w, gradient)
-        if self.wants_x:
-            weights = np.ascontiguousarray(program.array(self.w))
-            gx = program.gradient(self.x)
-            accumulate = gx.claim()
-            self.kernel.backward_data(gy, _at(weights), gx.slot.tensor, accumulate=accumulate)
+            program.give(self.b, self._gbias)
+        if gw is not None:
+            program.give(self.w, gw)
+
+
+def _floats(array: Array) -> Array:
+    """For kernels, which take contiguous float32."""
+    return np.ascontiguousarray(array, np.float32)
 
 
 def _at(array: Array) -> int:
     return int(array.ctypes.data)
-
-
-def _doubles(address: int, count: int) -> Array:
-    """The doubles at an address, as long as their memory lasts."""
-    return np.ctypeslib.as_array((ctypes.c_double * count).from_address(address))

@@ -59,10 +59,14 @@ class FoldedUnit(Unit):
     def forward(self) -> None:
         self.program.ready(self.x)
         packed = self._weights()
-        then = Epilogue(bias=self._bias.ctypes.data, slope=self.chain.slope)
-        self.kernel.forward_packed(self.tx, packed.ctypes.data, self.tz, then)
-        if self.tr is not None and self.chain.residual is not None:
+        if self.chain.residual is not None:
             self.program.ready(self.chain.residual)
+        self.play("forward", (packed.ctypes.data,), lambda: self._compute(packed.ctypes.data))
+
+    def _compute(self, packed: int) -> None:
+        then = Epilogue(bias=self._bias.ctypes.data, slope=self.chain.slope)
+        self.kernel.forward_packed(self.tx, packed, self.tz, then)
+        if self.tr is not None:
             raw.affine(self.tz, self.tz, self._ones.ctypes.data, self._zeros.ctypes.data, 1.0, self.tr)
 
     def _weights(self) -> Array:

@@ -57,18 +57,22 @@ class ImageUnit(Unit):
     def forward(self) -> None:
         for x in self.inputs:
             self.program.ready(x)
-        self.compute()
+        self.play("forward", (), self.compute)
 
     def compute(self) -> None:
-        """The output from the inputs, which are in their slots."""
+        """The output from the inputs, which are in their slots; only calls kernels."""
         raise NotImplementedError(f"{type(self).__name__} has no compute")
 
     def backward(self, walk: int) -> None:
         if self.gy.written:
-            self.compute_back()
+            adds = tuple([gx is not None and gx.claim() for gx in self.gx])
+            self.play("backward", adds, lambda: self.compute_back(adds))
 
-    def compute_back(self) -> None:
-        """The gradients of the inputs from that of the output."""
+    def compute_back(self, adds: tuple[bool, ...]) -> None:
+        """The gradients of the inputs from that of the output; only calls kernels.
+
+        adds: for each input, whether its gradient is added to what is there.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no compute_back")
 
 
@@ -85,12 +89,10 @@ class PassUnit(ImageUnit):
     def compute(self) -> None:
         """Nothing is to be done."""
 
-    def compute_back(self) -> None:
+    def compute_back(self, adds: tuple[bool, ...]) -> None:
         gx = self.gx[0]
-        if gx is not None:
-            accumulate = gx.claim()
-            if not self.shares:
-                packing.copy(self.tgy, gx.slot.tensor, accumulate=accumulate)
+        if gx is not None and not self.shares:
+            packing.copy(self.tgy, gx.slot.tensor, accumulate=adds[0])
 
 
 class RowsUnit(ImageUnit):
@@ -104,9 +106,9 @@ class RowsUnit(ImageUnit):
         for i in range(x.n):  # the rows lie within longer ones
             packing.to_nchw(x.image(i), y.address + i * y.stride)
 
-    def compute_back(self) -> None:
+    def backward(self, walk: int) -> None:
         gx = self.gx[0]
-        if gx is not None:
+        if self.gy.written and gx is not None:
             rows = self.gy.slot.view(self.program.memory.memory)
             images = rows.reshape(self.program.shape(self.inputs[0]))
             copy_in(images, gx.slot, accumulate=gx.claim())
@@ -128,12 +130,10 @@ class AddUnit(ImageUnit):
         a, b = self.tx
         raw.affine(a, self.ty, self._ones.ctypes.data, self._zeros.ctypes.data, 1.0, b)
 
-    def compute_back(self) -> None:
-        for gx, shares in sorted(zip(self.gx, self.shares, strict=True), key=lambda pair: pair[1]):
-            if gx is not None:
-                accumulate = gx.claim()
-                if not shares:
-                    packing.copy(self.tgy, gx.slot.tensor, accumulate=accumulate)
+    def compute_back(self, adds: tuple[bool, ...]) -> None:
+        for gx, shares, add in zip(self.gx, self.shares, adds, strict=True):
+            if gx is not None and not shares:
+                packing.copy(self.tgy, gx.slot.tensor, accumulate=add)
 
 
 class ConcatUnit(ImageUnit):
@@ -160,13 +160,11 @@ class ConcatUnit(ImageUnit):
             if not placed:
                 packing.copy(x, self.ty.channels(first, x.c))
 
-    def compute_back(self) -> None:
-        for gx, first, shares in zip(self.gx, self.firsts, self.shares, strict=True):
-            if gx is not None:
-                accumulate = gx.claim()
-                if not shares:
-                    target = gx.slot.tensor
-                    packing.copy(self.tgy.channels(first, target.c), target, accumulate=accumulate)
+    def compute_back(self, adds: tuple[bool, ...]) -> None:
+        for gx, first, shares, add in zip(self.gx, self.firsts, self.shares, adds, strict=True):
+            if gx is not None and not shares:
+                target = gx.slot.tensor
+                packing.copy(self.tgy.channels(first, target.c), target, accumulate=add)
 
 
 class MaxPoolUnit(ImageUnit):
@@ -193,17 +191,16 @@ class MaxPoolUnit(ImageUnit):
     def compute(self) -> None:
         pooling.max_forward(self.tx[0], self.ty, 0, self.pool)
 
-    def compute_back(self) -> None:
+    def compute_back(self, adds: tuple[bool, ...]) -> None:
         gx = self.gx[0]
         if gx is None:
             return
         if self.indexes is None:
-            pooling.max_backward_from(self.tgy, self.tx[0], gx.slot.tensor, accumulate=gx.claim())
+            pooling.max_backward_from(self.tgy, self.tx[0], gx.slot.tensor, accumulate=adds[0])
         else:
             indexes = self.indexes.tensor.address
             pooling.max_forward(self.tx[0], self.ty, indexes, self.pool)
-            accumulate = gx.claim()
-            pooling.max_backward(self.tgy, indexes, gx.slot.tensor, self.pool, accumulate=accumulate)
+            pooling.max_backward(self.tgy, indexes, gx.slot.tensor, self.pool, accumulate=adds[0])
 
 
 class AveragePoolUnit(ImageUnit):
@@ -219,13 +216,12 @@ class AveragePoolUnit(ImageUnit):
         cells_y, cells_x = self._cells
         pooling.average_forward(self.tx[0], self.ty, cells_y.ctypes.data, cells_x.ctypes.data, self.pool)
 
-    def compute_back(self) -> None:
+    def compute_back(self, adds: tuple[bool, ...]) -> None:
         gx = self.gx[0]
         if gx is not None:
-            accumulate = gx.claim()
             target, (cells_y, cells_x) = gx.slot.tensor, self._cells
             pooling.average_backward(
-                self.tgy, target, cells_y.ctypes.data, cells_x.ctypes.data, self.pool, accumulate=accumulate
+                self.tgy, target, cells_y.ctypes.data, cells_x.ctypes.data, self.pool, accumulate=adds[0]
             )
 
 
@@ -240,12 +236,11 @@ class UpsampleUnit(ImageUnit):
     def compute(self) -> None:
         pooling.replicate(self.tx[0], self.ty, self.factor, self.factor, self.scale)
 
-    def compute_back(self) -> None:
+    def compute_back(self, adds: tuple[bool, ...]) -> None:
         gx = self.gx[0]
         if gx is not None:
-            accumulate = gx.claim()
             target = gx.slot.tensor
-            pooling.block_sum(self.tgy, target, self.factor, self.factor, self.scale, accumulate=accumulate)
+            pooling.block_sum(self.tgy, target, self.factor, self.factor, self.scale, accumulate=adds[0])
 
 
 class LineUnit(ImageUnit):
@@ -272,13 +267,12 @@ class LineUnit(ImageUnit):
     def compute(self) -> None:
         raw.affine(self.tx[0], self.ty, self._ones.ctypes.data, self._zeros.ctypes.data, self.slope)
 
-    def compute_back(self) -> None:
+    def compute_back(self, adds: tuple[bool, ...]) -> None:
         gx = self.gx[0]
         if gx is None:
             return
         one, zero = self._ones.ctypes.data, self._zeros.ctypes.data
         slope = Slope(self.slope, one, zero)
-        accumulate = gx.claim()
-        raw.backward(self.tgy, self.ty, self.tgy if accumulate else gx.slot.tensor, one, zero, zero, slope)
-        if accumulate:
+        raw.backward(self.tgy, self.ty, self.tgy if adds[0] else gx.slot.tensor, one, zero, zero, slope)
+        if adds[0]:
             packing.copy(self.tgy, gx.slot.tensor, accumulate=True)

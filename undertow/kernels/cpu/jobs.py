@@ -21,12 +21,20 @@ _FORMATS = {"i": "q", "f": "f4x"}
 _TYPES = {"i": "i64", "f": "float"}
 _LOADS = {"i": "i64*", "f": "float*"}
 
-# States of a mailbox: its owner sleeps in Python, waits in native code, or has a list to run.
-ASLEEP, READY, WORK = 0, 1, 2
+# States of a mailbox: its owner sleeps, waits for work, has a list to run, or is to end.
+ASLEEP, READY, WORK, QUIT = 0, 1, 2, 3
+_MUTEX, _CONDITION = 16, 32  # where a mailbox has what its owner sleeps on, in words
 
 # A row of a list: thunk, size of the row in bytes, then what the thunk reads: the kernel and its arguments.
-# A mailbox: state, address of the list, its number of rows.
+# A mailbox: state, address of the list, its number of rows; a mutex and a condition.
+# A script: address of its counter, number of helpers, own list and its rows; then mailbox, list, rows of each helper.
 _NATIVE = """
+declare i32 @sched_yield()
+declare i32 @pthread_mutex_lock(i64*)
+declare i32 @pthread_mutex_unlock(i64*)
+declare i32 @pthread_cond_wait(i64*, i64*)
+declare i32 @pthread_cond_signal(i64*)
+
 define void @undertow_rows(i64* %list, i64 %count) {
 start:
   %none = icmp eq i64 %count, 0
@@ -51,15 +59,17 @@ end:
   ret void
 }
 
-; Run the lists that arrive; return, asleep, when none has come for `patience` rounds of waiting.
+; A helper's life: run the lists that arrive; sleep when none has come for `patience` rounds of waiting.
 define void @undertow_serve(i64* %box, i64 %patience) {
 start:
+  %mutex = getelementptr i64, i64* %box, i64 MUTEX
+  %condition = getelementptr i64, i64* %box, i64 CONDITION
   br label %look
 look:
-  %round = phi i64 [ 0, %start ], [ %more, %wait ], [ 0, %work ], [ 0, %sleep ]
+  %round = phi i64 [ 0, %start ], [ %more, %wait ], [ 0, %work ], [ 0, %sleep ], [ 0, %awake ]
   %state = load atomic i64, i64* %box acquire, align 8
-  %called = icmp eq i64 %state, WORK
-  br i1 %called, label %work, label %wait
+  switch i64 %state, label %wait [ i64 WORK, label %work
+                                   i64 QUIT, label %end ]
 work:
   %list_at = getelementptr i64, i64* %box, i64 1
   %count_at = getelementptr i64, i64* %box, i64 2
@@ -77,25 +87,66 @@ wait:
 sleep:
   %pair = cmpxchg i64* %box, i64 READY, i64 ASLEEP acq_rel acquire
   %asleep = extractvalue { i64, i1 } %pair, 1
-  br i1 %asleep, label %end, label %look
+  br i1 %asleep, label %doze, label %look
+doze:
+  %locked = call i32 @pthread_mutex_lock(i64* %mutex)
+  br label %dozing
+dozing:
+  %now = load atomic i64, i64* %box acquire, align 8
+  %still = icmp eq i64 %now, ASLEEP
+  br i1 %still, label %dream, label %awake
+dream:
+  %called = call i32 @pthread_cond_wait(i64* %condition, i64* %mutex)
+  br label %dozing
+awake:
+  %unlocked = call i32 @pthread_mutex_unlock(i64* %mutex)
+  br label %look
 end:
   ret void
 }
 
-; Hand a list over; returns whether the owner of the mailbox must be woken.
-define i64 @undertow_post(i64* %box, i64 %list, i64 %count) {
+; Change a mailbox's state, and wake its owner where that one sleeps.
+define void @undertow_tell(i64* %box, i64 %state) {
+  %before = atomicrmw xchg i64* %box, i64 %state acq_rel
+  %asleep = icmp eq i64 %before, ASLEEP
+  br i1 %asleep, label %wake, label %end
+wake:
+  %mutex = getelementptr i64, i64* %box, i64 MUTEX
+  %condition = getelementptr i64, i64* %box, i64 CONDITION
+  %locked = call i32 @pthread_mutex_lock(i64* %mutex)
+  %called = call i32 @pthread_cond_signal(i64* %condition)
+  %unlocked = call i32 @pthread_mutex_unlock(i64* %mutex)
+  br label %end
+end:
+  ret void
+}
+
+; Hand a list over.
+define void @undertow_post(i64* %box, i64 %list, i64 %count) {
   %list_at = getelementptr i64, i64* %box, i64 1
   %count_at = getelementptr i64, i64* %box, i64 2
   store i64 %list, i64* %list_at
   store i64 %count, i64* %count_at
-  %before = atomicrmw xchg i64* %box, i64 WORK acq_rel
-  %asleep = icmp eq i64 %before, ASLEEP
-  %result = zext i1 %asleep to i64
-  ret i64 %result
+  call void @undertow_tell(i64* %box, i64 WORK)
+  ret void
 }
 
-; Wait until the list is done; returns 0 when it is not after `patience` rounds.
-define i64 @undertow_finish(i64* %box, i64 %patience) {
+; One more round of waiting; now and then the processor is left to others.
+define i64 @undertow_wait(i64 %round) {
+  PAUSE
+  %more = add i64 %round, 1
+  %part = and i64 %more, 4095
+  %long = icmp eq i64 %part, 0
+  br i1 %long, label %leave, label %end
+leave:
+  %left = call i32 @sched_yield()
+  br label %end
+end:
+  ret i64 %more
+}
+
+; Wait until the list is done.
+define void @undertow_finish(i64* %box) {
 start:
   br label %look
 look:
@@ -104,14 +155,81 @@ look:
   %busy = icmp eq i64 %state, WORK
   br i1 %busy, label %wait, label %done
 wait:
-  PAUSE
-  %more = add i64 %round, 1
-  %over = icmp sgt i64 %more, %patience
-  br i1 %over, label %late, label %look
-late:
-  ret i64 0
+  %more = call i64 @undertow_wait(i64 %round)
+  br label %look
 done:
-  ret i64 1
+  ret void
+}
+
+; Go on when `target` calls of this have been made with this counter.
+define void @undertow_meet(i64 %at, i64 %target) {
+start:
+  %counter = inttoptr i64 %at to i64*
+  %before = atomicrmw add i64* %counter, i64 1 acq_rel
+  br label %look
+look:
+  %round = phi i64 [ 0, %start ], [ %more, %wait ]
+  %arrived = load atomic i64, i64* %counter acquire, align 8
+  %early = icmp slt i64 %arrived, %target
+  br i1 %early, label %wait, label %done
+wait:
+  %more = call i64 @undertow_wait(i64 %round)
+  br label %look
+done:
+  ret void
+}
+
+; All lists of a script. In one go: a helper that waits for the caller must not be left alone by an interrupt.
+define void @undertow_play(i64* %script) {
+start:
+  %counter_at = load i64, i64* %script
+  %counter = inttoptr i64 %counter_at to i64*
+  store atomic i64 0, i64* %counter release, align 8
+  %helpers_at = getelementptr i64, i64* %script, i64 1
+  %list_at = getelementptr i64, i64* %script, i64 2
+  %count_at = getelementptr i64, i64* %script, i64 3
+  %helpers = load i64, i64* %helpers_at
+  %list = load i64, i64* %list_at
+  %count = load i64, i64* %count_at
+  %rows = inttoptr i64 %list to i64*
+  br label %posting
+posting:
+  %i = phi i64 [ 0, %start ], [ %i1, %post ]
+  %more = icmp slt i64 %i, %helpers
+  br i1 %more, label %post, label %own
+post:
+  %i3 = mul i64 %i, 3
+  %first = add i64 %i3, 4
+  %second = add i64 %i3, 5
+  %third = add i64 %i3, 6
+  %box_at = getelementptr i64, i64* %script, i64 %first
+  %hers_at = getelementptr i64, i64* %script, i64 %second
+  %number_at = getelementptr i64, i64* %script, i64 %third
+  %box_int = load i64, i64* %box_at
+  %hers = load i64, i64* %hers_at
+  %number = load i64, i64* %number_at
+  %box = inttoptr i64 %box_int to i64*
+  call void @undertow_post(i64* %box, i64 %hers, i64 %number)
+  %i1 = add i64 %i, 1
+  br label %posting
+own:
+  call void @undertow_rows(i64* %rows, i64 %count)
+  br label %finishing
+finishing:
+  %k = phi i64 [ 0, %own ], [ %k1, %finish ]
+  %left = icmp slt i64 %k, %helpers
+  br i1 %left, label %finish, label %end
+finish:
+  %k3 = mul i64 %k, 3
+  %place = add i64 %k3, 4
+  %last_at = getelementptr i64, i64* %script, i64 %place
+  %last_int = load i64, i64* %last_at
+  %last = inttoptr i64 %last_int to i64*
+  call void @undertow_finish(i64* %last)
+  %k1 = add i64 %k, 1
+  br label %finishing
+end:
+  ret void
 }
 """
 
@@ -132,14 +250,18 @@ def native() -> dict[str, Any]:
 
     pause, declared = _pause()
     text = declared + _NATIVE.replace("PAUSE", pause)
-    for name, value in (("READY", READY), ("WORK", WORK), ("ASLEEP", ASLEEP)):
+    words = {"READY": READY, "WORK": WORK, "ASLEEP": ASLEEP, "QUIT": QUIT, "MUTEX": _MUTEX, "CONDITION": _CONDITION}
+    for name, value in words.items():
         text = text.replace(name, str(value))
     address = ctypes.c_int64
     kinds: dict[str, tuple[Any, ...]] = {
         "rows": (None, address, address),
         "serve": (None, address, address),
-        "post": (address, address, address, address),
-        "finish": (address, address, address),
+        "tell": (None, address, address),
+        "post": (None, address, address, address),
+        "finish": (None, address),
+        "meet": (None, address, address),
+        "play": (None, address),
     }
     found = assemble("jobs", text, [f"undertow_{name}" for name in kinds])
     return {name: ctypes.CFUNCTYPE(*kind)(found[f"undertow_{name}"]) for name, kind in kinds.items()}
@@ -176,8 +298,9 @@ define void @{name}(i64* %a) {{
 class Jobs:
     """A list of kernel calls in memory of its own."""
 
-    def __init__(self) -> None:
-        self._reserve(1 << 14)
+    def __init__(self, size: int = 1 << 14) -> None:
+        """size: bytes to begin with."""
+        self._reserve(size)
         self.clear()
 
     def _reserve(self, size: int) -> None:
@@ -209,7 +332,13 @@ class Row:
 
 
 class _Here(threading.local):
+    """What becomes of the calling thread's kernel calls: added to a list, if there is one, else made.
+
+    script: takes the whole team's calls where one is being noted, see scripts.py.
+    """
+
     jobs: Jobs | None = None
+    script: Any = None
 
 
 here = _Here()
@@ -227,9 +356,12 @@ def recording(jobs: Jobs) -> Iterator[None]:
 
 
 class Mailbox:
-    """Where one helper of a team finds its lists; a cache line of its own."""
+    """Where one helper of a team finds its lists; cache lines of its own."""
 
     def __init__(self) -> None:
         self.jobs = Jobs()
-        self._memory = np.zeros(32, np.int64)
+        self._memory = np.zeros(80, np.int64)
         self.address = int(self._memory.ctypes.data + -self._memory.ctypes.data % 128)
+        process = ctypes.CDLL(None)
+        for make, word in ((process.pthread_mutex_init, _MUTEX), (process.pthread_cond_init, _CONDITION)):
+            make(ctypes.c_void_p(self.address + 8 * word), None)

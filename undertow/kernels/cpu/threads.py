@@ -7,18 +7,15 @@ neither on the number of threads nor on timing. Kernel calls release the GIL, so
 from __future__ import annotations
 
 import os
-import queue
 import threading
-import time
 from collections.abc import Callable
 
 from undertow.errors import UndertowError
-from undertow.kernels.cpu.jobs import Jobs, Mailbox, native, recording
+from undertow.kernels.cpu.jobs import QUIT, Jobs, Mailbox, here, native, recording
 
 Task = Callable[[int, int, int], None]
 
-_HELPER_WAITS = 3000  # rounds, about 0.1 ms: longer than the Python code between two operations takes
-_CALLER_WAITS = 30000
+_HELPER_WAITS = 20000  # rounds, about half a millisecond: longer than the Python code between two operations takes
 
 
 class Team:
@@ -26,19 +23,18 @@ class Team:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._busy = threading.Lock()
+        self.busy = threading.Lock()
         self._own = Jobs()
-        self._boxes = [Mailbox() for _ in range(1, size)]
-        self._alarms: list[queue.SimpleQueue[bool]] = []
-        for number, box in enumerate(self._boxes, 1):
-            alarm: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self.boxes: list[Mailbox] = []
+        for number in range(1, size):
+            box = Mailbox()
             try:
-                threading.Thread(target=_serve, args=(box, alarm), name=f"undertow-{number}", daemon=True).start()
+                threading.Thread(target=_serve, args=(box,), name=f"undertow-{number}", daemon=True).start()
             except RuntimeError as problem:  # the system allows no more
                 self.close()
                 reason = f"{size} threads cannot be started, the system stops at {number}: {problem}"
                 raise UndertowError(reason, remedy=f"ask for fewer; {available()} processors are there") from problem
-            self._alarms.append(alarm)
+            self.boxes.append(box)
 
     def run(self, total: int, task: Task) -> None:
         """task(thread, low, high) over contiguous ranges that make up range(total), one per thread.
@@ -46,39 +42,39 @@ class Team:
         A task does nothing but call kernels: it runs in the calling thread, which notes its kernel calls; then all
         threads make theirs. Callers in several Python threads take turns.
         """
+        if here.script is not None:
+            here.script.stage(total, task)
+            return
         if total <= 1 or self.size == 1:
             if total > 0:
                 task(0, 0, total)
             return
-        with self._busy:
+        with self.busy:
             members = min(self.size, total)
             bounds = [total * k // members for k in range(members + 1)]
             given: list[Mailbox] = []
             try:
-                for number, box in enumerate(self._boxes[: members - 1], 1):
+                for number, box in enumerate(self.boxes[: members - 1], 1):
                     with recording(box.jobs):
                         task(number, bounds[number], bounds[number + 1])
                     given.append(box)
-                    if native()["post"](box.address, box.jobs.address, box.jobs.count):
-                        self._alarms[number - 1].put(True)
+                    native()["post"](box.address, box.jobs.address, box.jobs.count)
                 with recording(self._own):
                     task(0, 0, bounds[1])
                 native()["rows"](self._own.address, self._own.count)
             finally:  # whatever happens, nobody may still write to memory that the caller gives away
                 for box in given:
-                    while not native()["finish"](box.address, _CALLER_WAITS):
-                        time.sleep(0)  # lets a helper that has no processor go on
+                    native()["finish"](box.address)
 
     def close(self) -> None:
         """Let the helpers end once they have nothing to do."""
-        for alarm in self._alarms:
-            alarm.put(False)
+        with self.busy:
+            for box in self.boxes:
+                native()["tell"](box.address, QUIT)
 
 
-def _serve(box: Mailbox, alarm: queue.SimpleQueue[bool]) -> None:
-    """A helper's life: asleep until the alarm, then in native code until no list has come for a while."""
-    while alarm.get():
-        native()["serve"](box.address, _HELPER_WAITS)
+def _serve(box: Mailbox) -> None:
+    native()["serve"](box.address, _HELPER_WAITS)
 
 
 _team: Team | None = None

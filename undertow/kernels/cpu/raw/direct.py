@@ -202,8 +202,11 @@ def slices_for(blocks: int, size: int) -> int:
     return min(blocks, 8 if size <= 1 << 19 else 4 if size <= 1 << 21 else 2)
 
 
-def bias_gradient(gy: Tensor, memory: Scratch) -> list[int]:
-    """Addresses of float64 [C] partial sums of gy over the pixels; valid until the caller's frame ends."""
+def bias_gradient(gy: Tensor, memory: Scratch) -> tuple[int, int, int]:
+    """Partial sums of gy over the pixels, float64 [C] each: address of the first, bytes between them, their number.
+
+    Valid until the caller's frame ends.
+    """
     slots = min(16, ceil_div(gy.pixels, 256))
     size = align(8 * gy.c)
     sums = memory.take(size * slots)
@@ -215,4 +218,4 @@ def bias_gradient(gy: Tensor, memory: Scratch) -> list[int]:
             _direct.bias_gradient(gy.address, gy.stride, gy.c, first, last, sums + s * size, tmp + t * _TMP)
 
     team().run(slots, task)
-    return [sums + s * size for s in range(slots)]
+    return sums, size, slots

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,11 +51,18 @@ def aligned_bytes(size: int) -> np.ndarray:
     return block[start : start + size]
 
 
+_versions = itertools.count()
+
+
 class Scratch:
-    """Memory for the time of one operation, taken from the top of a stack and reused by the next."""
+    """Memory for the time of one operation, taken from the top of a stack and reused by the next.
+
+    version: another one, of all scratch memories, whenever what was taken before may lie elsewhere now.
+    """
 
     def __init__(self) -> None:
         self._blocks: list[np.ndarray] = []
+        self.version = next(_versions)
         self._top = 0
         self._used = 0
         self._peak = 0
@@ -66,6 +74,7 @@ class Scratch:
         if not self._blocks or self._top + size > self._blocks[-1].size:
             self._blocks.append(aligned_bytes(max(size, 1 << 20)))
             self._top = 0
+            self.version = next(_versions)
         address = self._blocks[-1].ctypes.data + self._top
         self._top += size
         self._used += size
@@ -86,6 +95,7 @@ class Scratch:
             elif self._depth == 0:  # grown: next time one block holds it all
                 self._blocks = [aligned_bytes(self._peak)]
                 self._top = 0
+                self.version = next(_versions)
             self._used = used
 
 
