@@ -15,6 +15,7 @@ import numpy as np
 from undertow.darknet.files.datafile import read_data
 from undertow.darknet.files.imagelist import read_image_list
 from undertow.darknet.files.labels import LabelReader, read_labels
+from undertow.darknet.layers.layers_heads import Detection
 from undertow.darknet.layers.layers_loss import HeadLayer
 from undertow.darknet.network import Network
 from undertow.data.resize import letterbox_size
@@ -89,9 +90,21 @@ def _random_truth(net: Network, count: int, rng: np.random.Generator) -> Array:
         boxes[..., :2] = rng.uniform(0.2, 0.8, boxes[..., :2].shape)
         boxes[..., 2:4] = rng.uniform(0.1, 0.5, boxes[..., 2:4].shape)
         boxes[..., 4] = rng.integers(0, max(head.classes, 1), boxes.shape[:2])
+    elif isinstance(head, Detection):
+        _fill_cells(truth.reshape(count, head.side**2, -1), head.classes, rng)
     elif net.truths:
         truth[np.arange(count), rng.integers(0, net.truths, count)] = 1
     return truth
+
+
+def _fill_cells(cells: Array, classes: int, rng: np.random.Generator) -> None:
+    """Objects in the truth of a [detection] layer, (pictures, cells, values): there is one, its class, its box."""
+    for picture in cells:
+        for cell in rng.choice(len(picture), min(_BOXES, len(picture)), replace=False):
+            picture[cell, 0] = 1
+            picture[cell, 1 + rng.integers(0, classes) if classes else 0] = 1
+            picture[cell, 1 + classes : 3 + classes] = rng.uniform(0, 1, 2)
+            picture[cell, 3 + classes : 5 + classes] = rng.uniform(0.1, 0.5, 2)
 
 
 def _picture_batch(net: Network, path: PathLike) -> Batch:

@@ -218,12 +218,14 @@ def settings_of(function: Function) -> str:
         del found["count_include_pad"]  # its padding never wins
     if found.get("axis", 0) is None:
         found["axis"] = "all"
-    told = {name: _told(value) for name, value in found.items() if name not in _FOLLOWING}
+    told = {name: _told(value, name) for name, value in found.items() if name not in _FOLLOWING}
     return ", ".join(f"{name.replace('_', ' ')} {text}" for name, text in told.items() if text)
 
 
-def _told(value: Any) -> str:
+def _told(value: Any, name: str) -> str:
     """A number, a word, or numbers, of which equal ones are told once; "" for anything else."""
+    if name == "mask" and value:
+        return " ".join(map(str, value))
     if isinstance(value, tuple) and value and all(isinstance(part, int) for part in value):
         return str(value[0]) if len(set(value)) == 1 else "x".join(map(str, value))
     if isinstance(value, bool):

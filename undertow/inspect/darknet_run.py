@@ -132,7 +132,10 @@ def _skipped(net: Network, index: int, record: LayerRecord) -> list[str]:
     if not record.reached:
         return ["all gradients: no loss above"]
     notes = []
-    if _data_unwanted(record.calls):
+    if layer.type == "region" and not net.dialect.region_backward:
+        reason = "the C program's CPU code sends none back from [region] (backward_region_layer does nothing)"
+        notes.append(f"input gradient: dialect {net.dialect.name}: {reason}")
+    elif _data_unwanted(record.calls):
         why = "first layer" if index == 0 else f"layer {index - 1} is behind a stopbackward or has nothing to learn"
         notes.append(f"input gradient: {why}")
     frozen = [name for name in layer.parameters if not layer.learns(name) or layer.rate_of(name) == 0]

@@ -76,7 +76,23 @@ def backward_of(call: Call) -> str:
         return text if function.rule == "true" else f"{text}; with the slope told from y, as Darknet does"
     if isinstance(function, BatchNorm):
         return _batch_norm(function)
+    if straight_through(call):
+        return _STRAIGHT[call.name]
     return "" if entry is None else entry.backward
+
+
+# What the heads of detectors send back in dialects that pass on unchanged what arrives at their outputs.
+_STRAIGHT = {
+    "yolo_loss": "gx = -gloss delta + gy, delta = weight (target - y)",
+    "region_loss": "gx = -gloss delta s + gy, delta = weight (target - y), "
+    "s = y (1 - y) for x, y, objectness (and masks), else 1",
+    "detection_loss": "gx = -gloss delta + gy, delta = weight (target - y)",
+}
+
+
+def straight_through(call: Call) -> bool:
+    """Whether a detector's head passes on unchanged what arrives at its outputs, as the C program does."""
+    return call.name in _STRAIGHT and bool(getattr(call.function, "straight_through", False))
 
 
 def _batch_norm(function: BatchNorm) -> str:

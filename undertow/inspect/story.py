@@ -12,6 +12,7 @@ from undertow.inspect.derivations import derivation_of
 from undertow.inspect.example import Example, example
 from undertow.inspect.explain import Explanation
 from undertow.inspect.formulas import is_free, products, shared_formula
+from undertow.inspect.head_story import head_lines
 from undertow.inspect.place import backward_place, place_of
 from undertow.inspect.record import Array, Call, LayerRecord
 from undertow.inspect.repeats import backward_lines, counted, fullest, head, kinds, sequence
@@ -93,6 +94,9 @@ def _of_calls(calls: list[Call], seed: int) -> list[str]:
     if products(call):
         lines += [f"            here: {line}" for line in backward_lines(calls)]
     lines.append(f"  computed in {backward_place(call.function)}")
+    told = head_lines(call)
+    if told:
+        return [*lines, *told]
     found = example(call, seed)
     if found is None:
         return lines

@@ -7,6 +7,7 @@ from undertow.functions.norm_batch import BatchNorm
 from undertow.inspect.derivations import activations, arithmetic, losses, normalisation, places, products, recurrent
 from undertow.inspect.derivations.lines import Lines, of_one_element
 from undertow.inspect.record import Call
+from undertow.inspect.specific import straight_through
 
 __all__ = ["DERIVATIONS", "derivation_of", "variants"]
 
@@ -23,7 +24,9 @@ DERIVATIONS: dict[str, Lines] = {
 
 def variants(name: str) -> dict[str, Lines]:
     """Derivations of an operation's other forms, by what makes the difference."""
-    return {"with given statistics": normalisation.GIVEN} if name == "batch_norm" else {}
+    if name == "batch_norm":
+        return {"with given statistics": normalisation.GIVEN}
+    return {"in the dialects of the C program": losses.STRAIGHT[name]} if name in losses.STRAIGHT else {}
 
 
 def derivation_of(call: Call) -> Lines:
@@ -33,7 +36,8 @@ def derivation_of(call: Call) -> Lines:
         return _batch_norm(function)
     if isinstance(function, DarknetActivation) and function.name in activations.DARKNET:
         return of_one_element(*activations.DARKNET[function.name])
-    return DERIVATIONS.get(call.name, ())
+    lines = DERIVATIONS.get(call.name, ())
+    return (*lines[:-2], *losses.STRAIGHT[call.name]) if straight_through(call) else lines
 
 
 def _batch_norm(function: BatchNorm) -> Lines:

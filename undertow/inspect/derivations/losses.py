@@ -4,6 +4,14 @@ from undertow.inspect.derivations.lines import Lines
 
 _DISTANCE = "d^2 = sum of (a - b)^2: its slope by a is 2 (a - b), and that of d is (a - b) / d"
 
+_KEPT = "Darknet keeps delta = weight (target - y), and adds what later layers send to y as it comes, without dy/dx:"
+# In place of the last two lines of a detector's loss, in dialects that do so.
+STRAIGHT: dict[str, Lines] = {
+    "yolo_loss": (_KEPT, "gx = -gloss delta + gy, the derivative wherever nothing is sent to y"),
+    "region_loss": (_KEPT, "gx = -gloss delta s + gy, the derivative wherever nothing is sent to y"),
+    "detection_loss": (_KEPT, "gx = -gloss delta + gy, the derivative wherever nothing is sent to y"),
+}
+
 DERIVATIONS: dict[str, Lines] = {
     "softmax_cross_entropy": (
         "one label gives -weight[t] log softmax(x)[t] / divisor",
@@ -103,7 +111,8 @@ DERIVATIONS: dict[str, Lines] = {
         "boxes and truth decide which target and weight a value gets; from here on they are constants",
         "where y = x: weight (target - y)^2 / 2 has the slope weight (y - target), and dy/dx = slope = 1",
         "classes with softmax: -sum of target log y has the slope y sum(target) - target by x, times weight",
-        "what arrives at y adds slope gy, for softmax y (gy - sum(gy y)):  gx = gloss weight (y - target) + slope gy",
+        "what arrives at y from layers above takes dy/dx = slope, for softmax y (gy - sum(gy y))",
+        "both add up:  gx = gloss weight (y - target) + slope gy",
     ),
     "iseg_loss": (
         "classes: binary cross entropy after logistic has the slope y - target by x:  gx = gloss (y - target)",
