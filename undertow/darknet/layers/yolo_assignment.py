@@ -146,7 +146,7 @@ def assign(output: Array, truth: Array, rule: YoloRule) -> Assignment:
     values = np.ascontiguousarray(output[:, :, :5].transpose(2, 0, 1, 3, 4))
     objectness = values[4]
     statistics = YoloStatistics(no_objectness=float(objectness.sum(dtype=np.float64)) / objectness.size)
-    target, weight = np.zeros_like(objectness), np.ones_like(objectness)
+    target, weight = np.zeros(objectness.shape, output.dtype), np.ones(objectness.shape, output.dtype)
     image, truths = all_truths(truth, rule)
     answers = _NOBODY
     if len(truths):

@@ -50,7 +50,8 @@ class YoloLoss(Function):
     The loss is the one Darknet derives its deltas from: binary cross entropy of x, y, objectness and classes and half
     the squared error of w and h, box terms weighted with 2 - w*h.
 
-    finite: whether the last input held neither NaN nor infinity.
+    cost: what Darknet prints, the sum of squares of the deltas. finite: whether the last input held neither NaN nor
+    infinity.
 
     The second input is the truth, without a gradient. straight_through: gradients of the outputs pass to the input
     unchanged (see `Dialect.straight_through_heads`).
@@ -59,7 +60,7 @@ class YoloLoss(Function):
     def __init__(self, rule: YoloRule, straight_through: bool = False) -> None:
         self.rule, self.straight_through = rule, straight_through
         self.assignment: Assignment
-        self.finite = False
+        self.finite, self.cost = False, 0.0
 
     def forward(self, x: Array, truth: Array) -> tuple[Array, Array]:
         raw, y = _by_anchor(x, self.rule), _logistic(x)
@@ -67,6 +68,7 @@ class YoloLoss(Function):
         output[:, :, 2:4] = raw[:, :, 2:4]
         self.finite = _is_finite(x)
         self.assignment = assign(output, truth.astype(x.dtype, copy=False), self.rule)
+        self.cost = self._cost()
         return y, np.asarray(self._loss(raw), dtype=x.dtype)
 
     def backward(self, gy: Array, gloss: Array) -> tuple[Array, None]:
@@ -89,15 +91,13 @@ class YoloLoss(Function):
         batch, n, values, height, width = delta.shape
         return delta.reshape(batch, n * values, height, width)
 
-    @property
-    def cost(self) -> float:
-        """What Darknet prints: the sum of squares of the deltas."""
+    def _cost(self) -> float:
         found = self.assignment
         if not self.finite:
             return float(np.sum(np.square(self.delta), dtype=np.float64))
         rows = found.cell_delta
         parts = (found.objectness_delta, rows[:, :4], rows[:, 5:])
-        return float(sum(np.sum(np.square(part), dtype=np.float64) for part in parts))
+        return float(sum(np.square(part).sum(dtype=np.float64) for part in parts))
 
     def _delta(self, factor: Any) -> Array:
         """factor times Darknet's delta, (batch, n, 5 + classes, h, w)."""

@@ -32,13 +32,15 @@ def predicted_boxes(values: Array, anchors: Array, net_size: tuple[int, int]) ->
     network input of net_size (width, height).
     """
     height, width = values.shape[3:]
-    sizes = anchors.astype(values.dtype)[:, :, None, None]
     boxes = np.empty((4, *values.shape[1:]), values.dtype)
-    boxes[0] = (values[0] + np.arange(width, dtype=values.dtype)) / width
-    boxes[1] = (values[1] + np.arange(height, dtype=values.dtype)[:, None]) / height
+    places, sizes = boxes[:2], boxes[2:]
+    np.add(values[0], np.arange(width, dtype=values.dtype), out=places[0])
+    np.add(values[1], np.arange(height, dtype=values.dtype)[:, None], out=places[1])
+    places /= np.array([width, height], values.dtype).reshape(2, 1, 1, 1, 1)
     with np.errstate(over="ignore"):
-        boxes[2] = np.exp(values[2]) * sizes[:, 0] / net_size[0]
-        boxes[3] = np.exp(values[3]) * sizes[:, 1] / net_size[1]
+        np.exp(values[2:4], out=sizes)
+        sizes *= anchors.astype(values.dtype).T[:, None, :, None, None]
+        sizes /= np.array(net_size, values.dtype).reshape(2, 1, 1, 1, 1)
     return boxes
 
 
