@@ -216,6 +216,11 @@ def caffe_update(
     _run("caffe_update", values, gradient, history, scale, decay, rate, momentum)
 
 
+def all_finite(x: Array) -> bool:
+    """`reference.all_finite`."""
+    return bool(_run("all_finite", x))
+
+
 def set_threads(count: int | None) -> None:
     """Let the compiled kernels use this many threads in the whole process; None: all processors.
 

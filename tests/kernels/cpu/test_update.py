@@ -74,3 +74,19 @@ def test_caffes_rule_matches_the_reference(size, scale, decay, rng):
         assert np.array_equal(mine[size:], tail)
     with pytest.raises(ShapeError, match="accumulator"):
         cpu.caffe_update(np.ones(3, np.float32), np.ones(4, np.float32), np.ones(3, np.float32), 1.0, 0.0, 1.0, 0.9)
+
+
+@pytest.mark.parametrize("size", [1, 37, 64, 40000])
+def test_every_place_is_searched_for_what_is_not_finite(size, rng):
+    """Huge finite values, whose sum overflows, are none."""
+    x = (rng.standard_normal(size + 8) * 3e37).astype(np.float32)
+    x[-1] = np.nan  # behind the end
+    inner = x[:size]
+    assert cpu.all_finite(inner)
+    assert reference.all_finite(inner)
+    for place in {0, size // 3, size - 1}:
+        for bad in (np.nan, np.inf, -np.inf):
+            before, inner[place] = inner[place], bad
+            assert not cpu.all_finite(inner)
+            assert not reference.all_finite(inner)
+            inner[place] = before

@@ -13,6 +13,7 @@ from undertow.darknet.layers.layers_loss import LossLayer
 from undertow.darknet.learning.hidden import ruined_statistics, values_on_the_way
 from undertow.errors import NonFiniteError
 from undertow.files import atomic_write
+from undertow.kernels import select
 
 if TYPE_CHECKING:
     from undertow.darknet.layers.layer import Layer
@@ -20,14 +21,6 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 _REMEDY = "lower learning_rate, lengthen burn_in, or look at the pictures and labels named here"
-
-
-def is_finite(array: Array) -> bool:
-    """Whether no value is NaN or infinite; one pass without a mask in the usual case."""
-    flat = array.reshape(-1)
-    with np.errstate(over="ignore", invalid="ignore"):
-        # A sum of finite values may still overflow: then the slow way decides.
-        return bool(np.isfinite(flat.sum())) or bool(np.isfinite(flat).all())
 
 
 def check_losses(net: Network) -> None:
@@ -38,7 +31,7 @@ def check_losses(net: Network) -> None:
     """
     for layer in net.layers:
         given = layer.loss_input if isinstance(layer, LossLayer) else None
-        if given is not None and not is_finite(given):
+        if given is not None and not select.all_finite(given):
             raise _ruined(layer, "input", given)
     values = {"cost": net.cost} if net.loss is None else {"cost": net.cost, "loss": float(net.loss.data)}
     for name, value in values.items():
@@ -67,12 +60,12 @@ def check_pass(net: Network, thoroughly: bool = False) -> None:
 
 def first_ruined(net: Network) -> NonFiniteError | None:
     """The first array of the last forward pass that is not finite, in the order of computing; None without any."""
-    if net.input is not None and not is_finite(net.input):
+    if net.input is not None and not select.all_finite(net.input):
         return NonFiniteError(f"the pictures hold {_describe(net.input)}", remedy=_REMEDY)
     before: set[int] = set()
     for layer in net.layers:
         for name, array in _forward_arrays(layer, before):
-            if not is_finite(array):
+            if not select.all_finite(array):
                 return _ruined(layer, name, array)
         before.add(id(layer.output_variable))
     return None
@@ -82,7 +75,7 @@ def check_updates(net: Network) -> None:
     """Raise NonFiniteError when an accumulated update is not finite; called before the parameters take it."""
     for layer in reversed(net.layers):
         for name, array in layer.updates.items():
-            if not is_finite(array):
+            if not select.all_finite(array):
                 raise _ruined(layer, name, array)
 
 
@@ -90,7 +83,7 @@ def check_parameters(net: Network) -> None:
     """Raise NonFiniteError when something that would be saved is not finite: weights, biases, rolling statistics."""
     for layer in net.layers:
         for name, array in layer.arrays().items():
-            if not is_finite(array):
+            if not select.all_finite(array):
                 raise _ruined(layer, name, array)
 
 

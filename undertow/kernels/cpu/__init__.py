@@ -29,7 +29,13 @@ from undertow.kernels.cpu.pooling import (
     upsample2d_backward,
 )
 from undertow.kernels.cpu.threads import get_threads, set_threads
-from undertow.kernels.cpu.update import caffe_update, darknet_accumulate, darknet_update, momentum_update
+from undertow.kernels.cpu.update import (
+    all_finite,
+    caffe_update,
+    darknet_accumulate,
+    darknet_update,
+    momentum_update,
+)
 from undertow.kernels.cpu.update import fits as fits_update
 
 if find_spec("numba") is None:
@@ -68,6 +74,8 @@ def supports(name: str, *args: Any) -> bool:
         return False
     if name in _UPDATES:
         return fits_update(*arrays)
+    if name == "all_finite":
+        return arrays[0].flags.c_contiguous and arrays[0].size >= _WORTH_A_CALL
     if name == "activate":
         return knows(args[1])
     if name == "activate_backward":
@@ -78,6 +86,7 @@ def supports(name: str, *args: Any) -> bool:
 __all__ = [
     "activate",
     "activate_backward",
+    "all_finite",
     "batch_norm",
     "batch_norm_backward",
     "batch_norm_inference",

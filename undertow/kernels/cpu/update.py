@@ -6,6 +6,7 @@ import numpy as np
 
 from undertow.errors import ShapeError
 from undertow.kernels.cpu.raw import plan_update as raw
+from undertow.kernels.cpu.raw.tensor import scratch
 
 Array = np.ndarray
 
@@ -45,6 +46,11 @@ def caffe_update(
     _check(history, gradient)
     addresses = (values.ctypes.data, gradient.ctypes.data, history.ctypes.data)
     raw.caffe(*addresses, history.size, scale, decay, rate, momentum)
+
+
+def all_finite(x: Array) -> bool:
+    """`reference.all_finite`."""
+    return raw.all_finite(x.ctypes.data, x.size, scratch())
 
 
 def _check(updates: Array, other: Array) -> None:

@@ -29,7 +29,13 @@ from undertow.kernels.reference.softmax import (
     softmax,
     softmax_backward,
 )
-from undertow.kernels.reference.update import caffe_update, darknet_accumulate, darknet_update, momentum_update
+from undertow.kernels.reference.update import (
+    all_finite,
+    caffe_update,
+    darknet_accumulate,
+    darknet_update,
+    momentum_update,
+)
 from undertow.kernels.reference.upsample import (
     downsample2d,
     downsample2d_backward,
@@ -40,6 +46,7 @@ from undertow.kernels.reference.upsample import (
 __all__ = [
     "activate",
     "activate_backward",
+    "all_finite",
     "batch_norm",
     "batch_norm_backward",
     "batch_norm_inference",

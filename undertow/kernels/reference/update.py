@@ -1,4 +1,4 @@
-"""Updates of parameters, in place."""
+"""Updates of parameters, in place, and what is asked about them before."""
 
 from __future__ import annotations
 
@@ -7,6 +7,14 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, Any]
+
+
+def all_finite(x: Array) -> bool:
+    """Whether no value is NaN or infinite; one pass without a mask in the usual case."""
+    flat = x.reshape(-1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        # A sum of finite values may still overflow: then the slow way decides.
+        return bool(np.isfinite(flat.sum())) or bool(np.isfinite(flat).all())
 
 
 def darknet_accumulate(updates: Array, gradient: Array, factor: float = 1.0) -> None:

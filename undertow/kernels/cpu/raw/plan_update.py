@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from undertow.kernels.cpu.library import Kernels
 from undertow.kernels.cpu.raw.parts import ceil_div
+from undertow.kernels.cpu.raw.tensor import Scratch
 from undertow.kernels.cpu.threads import team
 
 _update = Kernels("plan_update")
@@ -48,3 +51,17 @@ def caffe(
             values, gradient, history, scale, decay, rate, momentum, a * _UNIT, min(count, b * _UNIT)
         ),
     )
+
+
+def all_finite(values: int, count: int, memory: Scratch) -> bool:
+    """Whether there is no NaN and no infinity among them."""
+    found = np.zeros(1, np.int64)
+    with memory.frame():
+        tmp = memory.take(64 * team().size)
+        team().run(
+            ceil_div(count, _UNIT),
+            lambda t, a, b: _update.find_infinite(
+                values, a * _UNIT, min(count, b * _UNIT), tmp + 64 * t, found.ctypes.data
+            ),
+        )
+    return not found[0]

@@ -4,7 +4,19 @@
 from __future__ import annotations
 
 from undertow.kernels.cpu.source.compiler import kernel
-from undertow.kernels.cpu.source.simd import LANES, load_part, splat, store_part
+from undertow.kernels.cpu.source.simd import (
+    LANES,
+    VBYTES,
+    fma,
+    load,
+    load_float,
+    load_part,
+    splat,
+    store,
+    store_int,
+    store_part,
+    zero,
+)
 
 
 @kernel(floats=("factor",))
@@ -56,3 +68,28 @@ def caffe(values, gradient, history, scale, decay, rate, momentum, i0, i1):
         store_part(history + 4 * i, step, n)
         store_part(gradient + 4 * i, step, n)
         store_part(values + 4 * i, w - step, n)
+
+
+@kernel
+def find_infinite(x, i0, i1, tmp, found):
+    """The int64 at `found` becomes 1 where a NaN or an infinity is among floats i0..i1. tmp: a vector.
+
+    A sum of 0 * x is 0 as long as all x are finite.
+    """
+    nothing = zero()
+    a, b, c, d = zero(), zero(), zero(), zero()
+    i = i0
+    while i + 4 * LANES <= i1:
+        p = x + 4 * i
+        a = fma(load(p), nothing, a)
+        b = fma(load(p + VBYTES), nothing, b)
+        c = fma(load(p + 2 * VBYTES), nothing, c)
+        d = fma(load(p + 3 * VBYTES), nothing, d)
+        i += 4 * LANES
+    while i < i1:
+        a = fma(load_part(x + 4 * i, i1 - i), nothing, a)
+        i += LANES
+    store(tmp, (a + b) + (c + d))
+    for k in range(LANES):
+        if load_float(tmp + 4 * k) != 0:
+            store_int(found, 1)
