@@ -74,7 +74,7 @@ def _test(instances: bool) -> Callable[[Words], int]:
 
         with computing(words):
             net = loaded(words)
-            check_segmenter(net, instances)
+            check_segmenter(net.shapes, instances)
             introduce(net)
             drawn = picture_name(words["out"] or "predictions.png")
 

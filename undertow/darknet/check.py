@@ -6,11 +6,11 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from undertow.darknet.check_labels import check_classes, check_masks, is_segmenter, listed, some
 from undertow.darknet.detection.anchors import calc_anchors, iou_of_sizes
 from undertow.darknet.files.cfg import Config, read_cfg
 from undertow.darknet.files.choice import check_trainable, choose_dialect
@@ -24,14 +24,13 @@ from undertow.darknet.files.weights import WeightsFile, read_weights
 from undertow.darknet.network import Network
 from undertow.data.images import image_size
 from undertow.errors import FormatError, UndertowError, UndertowWarning
-from undertow.findings import Level, Report
+from undertow.findings import Report
 
 PathLike = str | os.PathLike[str]
 HeadOptions = YoloOptions | RegionOptions | DetectionOptions
 
 # Below this average, boxes are far from every anchor; below this overlap, one box is.
 POOR_FIT, REACHED = 0.6, 0.5
-_SHOWN = 3
 # Multiply-adds of a step: forward, and about twice as many back. A rate that a common core reaches.
 _PASSES, _ASSUMED_GFLOPS = 3, 50.0
 
@@ -110,9 +109,9 @@ def _check_masks(report: Report, shapes: NetworkShapes) -> None:
     twice = sorted({anchor for anchor in used if used.count(anchor) > 1})
     unused = sorted(set(range(max(head.num for _, head in heads))) - set(used))
     if twice:
-        report.add("warning", "anchors", f"anchors {_listed(twice)} are in the masks of several [yolo] layers")
+        report.add("warning", "anchors", f"anchors {listed(twice)} are in the masks of several [yolo] layers")
     if unused:
-        report.add("warning", "anchors", f"anchors {_listed(unused)} are in no mask=: no layer answers for such boxes")
+        report.add("warning", "anchors", f"anchors {listed(unused)} are in no mask=: no layer answers for such boxes")
     if len({head.classes for _, head in heads}) > 1:
         line = heads[-1][0]
         report.add("error", "cfg", f"{shapes.file}:{line}: the [yolo] layers have different numbers of classes")
@@ -155,23 +154,36 @@ def _end_of(found: WeightsFile) -> int:
 
 
 def _check_data(report: Report, data: PathLike, shapes: NetworkShapes) -> None:
-    heads = _heads(shapes)
     try:
         source = read_data(data)
-        _check_classes(report, source, shapes)
-        lists = [source.read_images(name) for name in ("train", "valid") if getattr(source.options, name)]
-        if not source.options.train:
-            report.add("error", "data", f"{source.file}: train= is missing")
+        if _heads(shapes):
+            images = _check_boxes(report, source, shapes)
+        elif is_segmenter(shapes):
+            images = check_masks(report, source, shapes)
+        elif shapes.net.channels:
+            images = check_classes(report, source, shapes)
+        else:
+            report.add("warning", "data", f"{source.file} is not looked at: {shapes.file} reads no pictures")
+            return
     except UndertowError as problem:
         report.add("error", "data", str(problem))
         return
     for note in source.notes:
         report.add("note", "data", note)
-    for number, images in enumerate(lists):
-        boxes = _check_pictures(report, images, heads[-1][1].classes if heads else None, shapes)
-        if number == 0 and source.options.train:
-            _check_pace(report, len(images), shapes)
-            _check_anchors(report, boxes, shapes)
+    _check_pace(report, len(images), shapes)
+
+
+def _check_boxes(report: Report, source: DataFile, shapes: NetworkShapes) -> ImageList:
+    """Findings about labels and pictures of a detector; the pictures of train=."""
+    _check_classes(report, source, shapes)
+    names = ("train", "valid") if source.options.valid else ("train",)
+    images, *others = map(source.read_images, names)
+    classes = _heads(shapes)[-1][1].classes
+    boxes = _check_pictures(report, images, classes, shapes)
+    for other in others:
+        _check_pictures(report, other, classes, shapes)
+    _check_anchors(report, boxes, shapes)
+    return images
 
 
 def _check_classes(report: Report, source: DataFile, shapes: NetworkShapes) -> None:
@@ -195,7 +207,7 @@ def _before(head: HeadOptions, classes: int) -> str:
     return f"filters={replace(head, classes=classes).channels} in the [convolutional]"
 
 
-def _check_pictures(report: Report, images: ImageList, classes: int | None, shapes: NetworkShapes) -> np.ndarray:
+def _check_pictures(report: Report, images: ImageList, classes: int, shapes: NetworkShapes) -> np.ndarray:
     """Findings about one list; all boxes that can be used, (n, 5)."""
     reader = LabelReader(classes, (shapes.net.width, shapes.net.height))
     boxes, broken, unreadable, doubles = [], [], [], []
@@ -223,21 +235,21 @@ def _check_pictures(report: Report, images: ImageList, classes: int | None, shap
         "findings": dict(reader.summary.counts),
     }
     report.add("note", "data", f"{images.file}: {len(images)} pictures, {len(kept)} boxes")
-    _some(report, "error", "broken label files", broken)
-    _some(report, "error" if len(unreadable) == len(images) else "warning", "pictures that cannot be read", unreadable)
-    _some(report, "warning", "pictures of the list that are not there", [str(issue) for issue in images.issues])
-    _some(report, "warning", "pictures with the same box twice", doubles)
+    some(report, "error", "broken label files", broken)
+    some(report, "error" if len(unreadable) == len(images) else "warning", "pictures that cannot be read", unreadable)
+    some(report, "warning", "pictures of the list that are not there", [str(issue) for issue in images.issues])
+    some(report, "warning", "pictures with the same box twice", doubles)
     for kind, count in reader.summary.counts.items():
         if kind != "unreadable label file":
             first = next((str(issue) for issue in reader.summary.first if issue.kind == kind), "")
             report.add(
                 "warning", "data", f"{images.file}: {count} x {kind}" + (f", the first: {first}" if first else "")
             )
-    if classes is not None and len(kept):
+    if len(kept):
         absent = sorted(set(range(classes)) - set(kept[:, 4].astype(int).tolist()))
         if absent:
-            report.add("warning", "data", f"{images.file}: no box of {len(absent)} classes, {_listed(absent)}")
-    if not len(kept) and classes is not None:
+            report.add("warning", "data", f"{images.file}: no box of {len(absent)} classes, {listed(absent)}")
+    else:
         report.add("error", "data", f"{images.file}: not one box can be used")
     return kept
 
@@ -340,14 +352,3 @@ def _measured(config: Config, shapes: NetworkShapes) -> float:
         net.train_datum(images, truth)
         times.append(time.perf_counter() - start)
     return min(times[2:]) * shapes.net.subdivisions
-
-
-def _some(report: Report, level: Level, what: str, names: Sequence[str]) -> None:
-    if names:
-        more = f"; and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        report.add(level, "data", f"{len(names)} {what}: {'; '.join(names[:_SHOWN])}{more}")
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    shown = ", ".join(map(str, numbers[:10]))
-    return f"{shown}..." if len(numbers) > 10 else shown

@@ -46,7 +46,7 @@ def classifier_training(
     source = read_data(data, strict)
     given = source.options.classes
     net, begun = network_to_train(
-        cfg, weights, options, dialect, watcher, strict, lambda net: check_classifier(net, given or net.truths)
+        cfg, weights, options, dialect, watcher, strict, lambda net: check_classifier(net.shapes, given or net.truths)
     )
     classes = given or net.truths
     pictures = _pictures(source, net, classes, options, strict)

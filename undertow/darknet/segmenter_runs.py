@@ -46,11 +46,11 @@ def segmenter_training(
     options, watcher = options or TrainOptions(), watcher or TrainingWatcher()
     source = read_data(data, strict)
     net, begun = network_to_train(
-        cfg, weights, options, dialect, watcher, strict, lambda net: check_segmenter(net, instances)
+        cfg, weights, options, dialect, watcher, strict, lambda net: check_segmenter(net.shapes, instances)
     )
     _, height, width = net.shapes.output.out_shape
     pictures = SegmentationSet(
-        read_image_list(source.path("train"), strict), classes_of(net, instances), augmentation_of(net, options.mirror),
+        read_image_list(source.path("train"), strict), classes_of(net.shapes), augmentation_of(net, options.mirror),
         (width, height), instances, seed=options.seed, channels=net.c, strict=strict,
     )  # fmt: skip
     for note in (*source.notes, *pictures.findings()):
@@ -65,7 +65,7 @@ def segmenter_training(
 def predict_maps(net: Network, picture: Picture, instances: bool) -> Picture:
     """(classes, h, w): how likely each class is in each cell of the output; the picture is fitted in with bars."""
     output = net.predict(letterbox_image(picture, net.w, net.h)[None])
-    return output.reshape(net.shapes.output.out_shape)[: classes_of(net, instances)]
+    return output.reshape(net.shapes.output.out_shape)[: classes_of(net.shapes)]
 
 
 def mask_to_rgb(maps: Picture) -> Picture:

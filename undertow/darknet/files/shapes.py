@@ -33,11 +33,15 @@ _PER_PARAMETER = {"convolutional": 2.25}
 
 @dataclass(frozen=True)
 class NetworkShapes(Sequence[LayerShape]):
-    """The layers of a network, as a sequence, with the net's own options and sums over the layers."""
+    """The layers of a network, as a sequence, with the net's own options and sums over the layers.
+
+    file, line: the cfg, and where its [net] stands.
+    """
 
     file: str
     net: NetOptions
     layers: tuple[LayerShape, ...]
+    line: int | None = None
 
     def __len__(self) -> int:
         return len(self.layers)
@@ -124,7 +128,7 @@ def infer_shapes(config: Config, *, fork: bool | None = None) -> NetworkShapes:
         build.layers.append(layer)
         if max(layer.outputs, layer.nweights) > _BEYOND:
             break  # told below; layers after this one would only multiply what no machine holds
-    shapes = NetworkShapes(config.file, net, tuple(build.layers))
+    shapes = NetworkShapes(config.file, net, tuple(build.layers), config.net.line)
     _check_counts(config, shapes)
     return shapes
 

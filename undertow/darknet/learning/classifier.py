@@ -9,6 +9,7 @@ import numpy as np
 
 from undertow.darknet.files.class_labels import Labels, TagFiles, fill_hierarchy
 from undertow.darknet.files.imagelist import ImageList
+from undertow.darknet.files.shapes import NetworkShapes
 from undertow.darknet.files.tree import ClassTree
 from undertow.darknet.learning.dataset import PictureSet, Sample
 from undertow.darknet.learning.saver import Output
@@ -124,22 +125,23 @@ def augmentation_of(net: Network, mirror: bool = True) -> Augmentation:
     return options
 
 
-def check_classifier(net: Network, classes: int) -> None:
-    """Raise FormatError when the net cannot learn so many classes from pictures."""
-    if net.c == 0 or net.w != net.h:
-        shape = f"{net.w} x {net.h}" if net.c else f"{net.inputs} values"
+def check_classifier(shapes: NetworkShapes, classes: int) -> None:
+    """Raise FormatError when a net cannot learn so many classes from pictures."""
+    net = shapes.net
+    if not net.channels or net.width != net.height:
+        shape = f"{net.width} x {net.height}" if net.channels else f"{net.inputs} values"
         raise FormatError(
             f"a classifier learns from square pictures, the net takes {shape}",
-            file=net.config.file,
-            line=net.config.net.line,
+            file=shapes.file,
+            line=shapes.line,
             remedy="set width= and height= to the same number",
         )
-    if net.truths != classes:
+    if shapes.truths != classes:
         raise FormatError(
-            f"the net gives {net.truths} values, the .data file says classes={classes}",
-            file=net.config.file,
-            line=net.shapes.output.line,
-            layer=net.shapes.output.index,
+            f"the net gives {shapes.truths} values, the .data file says classes={classes}",
+            file=shapes.file,
+            line=shapes.output.line,
+            layer=shapes.output.index,
             remedy=f"let the last layers give {classes} values, or correct classes=",
         )
 

@@ -11,8 +11,10 @@ import numpy as np
 
 from undertow.darknet.files.imagelist import ImageList
 from undertow.darknet.files.masks import Mask, read_all_masks
-from undertow.darknet.layers.layers_heads import Iseg
+from undertow.darknet.files.options_heads import IsegOptions
+from undertow.darknet.files.shapes import NetworkShapes
 from undertow.darknet.layers.layers_loss import LossLayer
+from undertow.darknet.layers.sections import LAYERS
 from undertow.darknet.learning.classifier import ClassifierTrainer
 from undertow.darknet.learning.dataset import PictureSet, Sample
 from undertow.darknet.network import Network
@@ -169,28 +171,26 @@ def augmentation_of(net: Network, mirror: bool = True) -> ClassifierOptions:
     )  # fmt: skip
 
 
-def check_segmenter(net: Network, instances: bool) -> None:
-    """Raise FormatError when the net cannot learn masks from pictures."""
-    output = net.shapes.output
-    if instances and not isinstance(net.layers[-1], Iseg):
-        raise _wrong(
-            net, f"the last layer is [{net.layers[-1].type}], not [iseg]", "end the cfg in [iseg], or use segmenter"
-        )
-    if not instances and (isinstance(net.layers[-1], Iseg) or not isinstance(net.layers[-1], LossLayer)):
-        what = f"the last layer is [{net.layers[-1].type}], which learns no map for each class"
-        raise _wrong(net, what, "end the cfg in [logistic], [softmax] or [cost]; with [iseg] use isegmenter")
-    _, height, width = output.out_shape
-    if not net.c or not width or net.w % width or net.h % height or net.w // width != net.h // height:
-        what = f"an output of {width} x {height} cells does not divide an input of {net.w} x {net.h} pixels evenly"
-        raise _wrong(net, what, "let strides divide width= and height= alike")
+def check_segmenter(shapes: NetworkShapes, instances: bool) -> None:
+    """Raise FormatError when a net cannot learn masks from pictures."""
+    last, net = shapes[-1].type, shapes.net
+    if instances and last != "iseg":
+        raise _wrong(shapes, f"the last layer is [{last}], not [iseg]", "end the cfg in [iseg], or use segmenter")
+    if not instances and (last == "iseg" or not issubclass(LAYERS[last], LossLayer)):
+        what = f"the last layer is [{last}], which learns no map for each class"
+        raise _wrong(shapes, what, "end the cfg in [logistic], [softmax] or [cost]; with [iseg] use isegmenter")
+    w, h, (_, height, width) = net.width, net.height, shapes.output.out_shape
+    if not net.channels or not width or w % width or h % height or w // width != h // height:
+        what = f"an output of {width} x {height} cells does not divide an input of {w} x {h} pixels evenly"
+        raise _wrong(shapes, what, "let strides divide width= and height= alike")
 
 
-def classes_of(net: Network, instances: bool) -> int:
+def classes_of(shapes: NetworkShapes) -> int:
     """Classes of the masks that a net learns."""
-    last = net.layers[-1]
-    return last.classes if isinstance(last, Iseg) else net.shapes.output.out_shape[0]
+    last = shapes[-1].options
+    return last.classes if isinstance(last, IsegOptions) else shapes.output.out_shape[0]
 
 
-def _wrong(net: Network, reason: str, remedy: str) -> FormatError:
-    output = net.shapes.output
-    return FormatError(reason, file=net.config.file, line=output.line, layer=output.index, remedy=remedy)
+def _wrong(shapes: NetworkShapes, reason: str, remedy: str) -> FormatError:
+    output = shapes.output
+    return FormatError(reason, file=shapes.file, line=output.line, layer=output.index, remedy=remedy)
