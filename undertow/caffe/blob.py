@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from undertow.caffe.arguments import WrongKind, is_sequence, shown
 from undertow.errors import ShapeError
 
 Array = np.ndarray[Any, Any]
@@ -70,6 +71,8 @@ class Blob:
         self.shape: Shape = ()
         self._data, self._diff = Memory(), Memory()
         self._views: dict[str, tuple[Array, Array]] = {}
+        if isinstance(shape, str | bytes) or not is_sequence(shape):
+            raise WrongKind(f"the shape of a blob is a sequence of lengths, not {shown(shape)}", remedy="Blob((2, 3))")
         self.reshape(*shape)
 
     @property
@@ -127,11 +130,11 @@ class Blob:
 
     def reshape(self, *shape: int) -> None:
         """Take another shape; the memory stays if it is large enough, and with it the numbers in it."""
+        shape = lengths(shape)
         if len(shape) > MAX_AXES or any(length < 0 for length in shape):
-            raise ShapeError(f"a blob has at most {MAX_AXES} axes, none of them negative, got {tuple(shape)}")
-        given, shape = shape, tuple(int(length) for length in shape)
-        if shape != given:
-            raise ShapeError(f"the lengths of a blob's axes are whole numbers, got {given}", remedy="divide with //")
+            raise ShapeError(f"a blob has at most {MAX_AXES} axes, none of them negative, got {shape}")
+        if math.prod(shape) >= 2**48:
+            raise ShapeError(f"a blob of shape {shape} has more numbers than any memory", remedy="look at its lengths")
         if shape != self.shape or not self._views:
             self.shape = shape
             self._views = {}
@@ -193,6 +196,22 @@ class Blob:
 
     def __repr__(self) -> str:
         return f"<Blob {shape_text(self.shape)}>"
+
+
+def lengths(given: Sequence[object]) -> Shape:
+    """The lengths of a blob's axes; floats that are whole are taken. Raises WrongKind, a TypeError, or ShapeError."""
+    found = []
+    for length in given:
+        if isinstance(length, float | np.floating):
+            if not float(length).is_integer():
+                raise ShapeError(f"the lengths of a blob's axes are whole numbers, got {tuple(given)}",
+                                 remedy="divide with //")  # fmt: skip
+            length = int(length)
+        elif not isinstance(length, int | np.integer):
+            raise WrongKind(f"the length of an axis is a whole number, not {shown(length)}",
+                            remedy="write blob.reshape(2, 3), or blob.reshape(*shape)")  # fmt: skip
+        found.append(int(length))
+    return tuple(found)
 
 
 def _zero(array: Array) -> None:

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from undertow.caffe.arguments import texts_of, whole
 from undertow.caffe.blob import Blob, shape_text
 from undertow.caffe.layer import Context, Layer
 from undertow.caffe.memory import check_memory
@@ -311,12 +312,12 @@ def state_of(message: Message, phase: Any, level: int | None, stages: Sequence[s
     result = message.copy()
     state = result.mutable("state")
     if phase is not None:
-        if phase not in ("TRAIN", "TEST", 0, 1):
+        if not isinstance(phase, str | int) or phase not in ("TRAIN", "TEST", 0, 1):
             raise FormatError(
                 f"a phase is TRAIN (0) or TEST (1), got {phase!r}", remedy="give caffe.TRAIN or caffe.TEST"
             )
         state.phase = phase
     if level is not None:
-        state.level = level
-    state.stage.extend(stages)
+        state.level = whole(level, "level", -(2**31), 2**31 - 1)
+    state.stage.extend(texts_of(stages, "stages"))
     return result

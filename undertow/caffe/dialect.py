@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from undertow.caffe.arguments import WrongValue, text_of
+
 
 @dataclass(frozen=True)
 class Dialect:
@@ -80,9 +82,9 @@ DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (EXACT, CAF
 
 
 def dialect_named(name: str | Dialect) -> Dialect:
-    """The dialect of that name, or the dialect itself. Raises ValueError that lists the names."""
+    """The dialect of that name, or the dialect itself. Raises WrongValue, a ValueError, that lists the names."""
     if isinstance(name, Dialect):
         return name
-    if name not in DIALECTS:
-        raise ValueError(f"there is no dialect '{name}'; there are {', '.join(DIALECTS)}")
+    if text_of(name, "a dialect") not in DIALECTS:
+        raise WrongValue(f"there is no dialect '{name}'", remedy=f"there are {', '.join(DIALECTS)}")
     return DIALECTS[name]

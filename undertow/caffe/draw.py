@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from undertow.caffe.arguments import WrongKind, WrongValue, path_of, shown, text_of
 from undertow.caffe.proto import caffe_pb2 as caffe_pb2  # scripts find it here
 from undertow.errors import FormatError, MissingPackage, UndertowError
 from undertow.files import atomic_write
@@ -27,6 +28,7 @@ _COLORS = {
     "Pooling": "#FF9900",
     "InnerProduct": "#CC33FF",
 }
+_DIRECTIONS = ("LR", "TB", "BT", "RL")
 _TEXT_FORMATS = ("dot", "gv", "raw")
 _SECONDS_ALLOWED = 120
 _POOLS = {0: "MAX", 1: "AVE", 2: "STOCHASTIC"}
@@ -102,6 +104,12 @@ def _nodes_and_edges(
     net: Any, rankdir: str, label_edges: bool, phase: Any, display_lrm: bool
 ) -> tuple[dict[str, tuple[str, dict[str, str]]], list[tuple[str, str, str]]]:
     """Nodes by name as (label, style), and edges as (source, target, label)."""
+    if not hasattr(net, "layer"):
+        raise WrongKind(
+            f"a NetParameter is drawn, not {shown(net)}", remedy="read one: text_format.Merge, read_prototxt"
+        )
+    if text_of(rankdir, "rankdir") not in _DIRECTIONS:
+        raise WrongValue(f"rankdir is {', '.join(_DIRECTIONS)}, not {rankdir!r}", remedy="use LR")
     nodes: dict[str, tuple[str, dict[str, str]]] = {}
     edges: list[tuple[str, str, str]] = []
     for layer in net.layer:
@@ -184,7 +192,7 @@ def draw_net(caffe_net: Any, rankdir: str, ext: str = "png", phase: Any = None, 
 
     Raises UndertowError where Graphviz is not installed, FormatError for a format that it does not know.
     """
-    text = dot_text(caffe_net, rankdir, phase=phase, display_lrm=display_lrm).encode()
+    text, ext = dot_text(caffe_net, rankdir, phase=phase, display_lrm=display_lrm).encode(), text_of(ext, "ext")
     if ext in _TEXT_FORMATS:
         return text
     if not ext.isalnum():
@@ -216,6 +224,7 @@ def draw_net_to_file(
     display_lrm: bool = False,
 ) -> None:
     """A picture of the net in a file, in the format of its ending."""
+    filename = path_of(filename)
     picture = draw_net(caffe_net, rankdir, Path(filename).suffix.removeprefix("."), phase, display_lrm)
     with atomic_write(filename) as stream:
         stream.write(picture)

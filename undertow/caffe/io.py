@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from PIL import Image
 
+from undertow.caffe.arguments import WrongKind, array_of, is_sequence, lengths_of, number_of, path_of, shown, whole
 from undertow.caffe.proto import caffe_pb2
 from undertow.caffe.proto.message import Message
 from undertow.caffe.proto.schema import get_schema
@@ -35,6 +36,7 @@ def blobproto_to_array(blob: Any, return_diff: bool = False) -> Array:
 
     Raises ShapeError (a ValueError) where the shape does not fit the number of values.
     """
+    _has_fields(blob, "BlobProto", "data", "diff", "shape")
     values = np.array(blob.diff if return_diff else blob.data, np.float64)
     old = ("num", "channels", "height", "width")
     if any(_has(blob, name) for name in old):
@@ -46,6 +48,8 @@ def blobproto_to_array(blob: Any, return_diff: bool = False) -> Array:
 
 def array_to_blobproto(arr: Array, diff: Array | None = None) -> Any:
     """A BlobProto of an array of any shape, and of its diff."""
+    arr = array_of(arr, "arr")
+    diff = None if diff is None else array_of(diff, "diff")
     blob = caffe_pb2.BlobProto()
     blob.shape.dim.extend(arr.shape)
     blob.data.extend(arr.astype(float).flat)
@@ -56,6 +60,8 @@ def array_to_blobproto(arr: Array, diff: Array | None = None) -> Any:
 
 def arraylist_to_blobprotovector_str(arraylist: Sequence[Array]) -> bytes:
     """A serialized BlobProtoVector of arrays."""
+    if not is_sequence(arraylist):
+        raise WrongKind(f"arraylist is a list of arrays, not {shown(arraylist)}", remedy="give [array]")
     vector = caffe_pb2.BlobProtoVector()
     vector.blobs.extend([array_to_blobproto(array) for array in arraylist])
     return bytes(vector.SerializeToString())
@@ -63,12 +69,16 @@ def arraylist_to_blobprotovector_str(arraylist: Sequence[Array]) -> bytes:
 
 def blobprotovector_str_to_arraylist(str: bytes) -> list[Array]:
     """The arrays of a serialized BlobProtoVector. Raises FormatError for damaged bytes."""
-    vector = parse_bytes(str, get_schema()["BlobProtoVector"])
+    if not isinstance(str, bytes | bytearray | memoryview):
+        raise WrongKind(f"a serialized BlobProtoVector is bytes, not {shown(str)}", remedy="open the file with 'rb'")
+    vector = parse_bytes(bytes(str), get_schema()["BlobProtoVector"])
     return [blobproto_to_array(blob) for blob in vector.blobs]
 
 
 def array_to_datum(arr: Array, label: int | None = None) -> Any:
     """A Datum of an array (channels, height, width): uint8 as bytes, anything else as floats."""
+    arr = array_of(arr, "arr")
+    label = None if label is None else whole(label, "label", -(2**31), 2**31 - 1)
     if arr.ndim != 3:
         raise ShapeError(
             f"a Datum holds an array with three axes (channels, height, width), not {arr.shape}",
@@ -87,10 +97,16 @@ def array_to_datum(arr: Array, label: int | None = None) -> Any:
 
 def datum_to_array(datum: Any) -> Array:
     """The array (channels, height, width) of a Datum that is not encoded: uint8, or float64 for floats."""
+    _has_fields(datum, "Datum", "channels", "height", "width", "data", "float_data")
     shape = (datum.channels, datum.height, datum.width)
     if len(datum.data):
         return _shaped(np.frombuffer(datum.data, np.uint8).copy(), shape)
     return _shaped(np.array(datum.float_data, np.float64), shape)
+
+
+def _has_fields(message: Any, kind: str, *names: str) -> None:
+    if not all(hasattr(message, name) for name in names):
+        raise WrongKind(f"a {kind} is needed, not {shown(message)}", remedy=f"parse one: caffe_pb2.{kind}")
 
 
 def _has(message: Any, name: str) -> bool:
@@ -120,7 +136,7 @@ def load_image(filename: PathLike | BinaryIO, color: bool = True) -> Array:
     alpha is dropped. filename: a path, or an open file. Raises NoPicture, which is an OSError too, for files that are
     missing, damaged or no picture.
     """
-    pixels = _read(filename)
+    pixels = _read(filename if hasattr(filename, "read") else path_of(filename, "a picture"))
     image = pixels / (65535.0 if pixels.dtype == np.uint16 else 255.0)
     if image.ndim == 3:
         image = image[:, :, :3]
@@ -185,16 +201,13 @@ def resize_image(
     With 1 or 3 channels the values keep their range and beyond the edge lies the smallest value; other pictures are
     interpolated between their corners. Raises ShapeError for what is no picture, and for sides below 1.
     """
-    new_dims = tuple(int(length) for length in new_dims)
-    shape = np.shape(im)
+    new_dims = lengths_of(new_dims, "new_dims", 2, 1)
+    im, interp_order = array_of(im, "a picture"), whole(interp_order, "interp_order", 0, 5)
+    shape = im.shape
     if len(shape) != 3 or 0 in shape:
         raise ShapeError(
             f"a picture has the axes (height, width, channels), here is an array of shape {shape}",
             remedy="take load_image's, or give a grey one its axis: picture[:, :, np.newaxis]",
-        )
-    if len(new_dims) != 2 or min(new_dims) < 1:
-        raise ShapeError(
-            f"a picture cannot be brought to the size {new_dims}", remedy="give (height, width), each at least 1"
         )
     if im.shape[-1] not in (1, 3):
         factors = tuple(new / old for new, old in zip(new_dims, im.shape[:2], strict=True))
@@ -232,8 +245,9 @@ def oversample(images: Sequence[Array] | Array, crop_dims: Sequence[int] | Array
 
     crop_dims: (height, width). All pictures have the size of the first.
     """
+    rows, columns = lengths_of(crop_dims, "crop_dims", 2, 1)
+    images = _pictures(images)
     height, width, channels = images[0].shape
-    rows, columns = (int(length) for length in crop_dims)
     if rows > height or columns > width:
         raise ShapeError(
             f"crops of {rows} x {columns} do not fit into pictures of {height} x {width}",
@@ -250,6 +264,19 @@ def oversample(images: Sequence[Array] | Array, crop_dims: Sequence[int] | Array
     return crops
 
 
+def _pictures(images: Any) -> list[Array]:
+    """Pictures of the size of the first."""
+    if isinstance(images, str | bytes | dict) or not is_sequence(images):
+        raise WrongKind(f"images is a list of pictures, not {shown(images)}", remedy="give [picture]")
+    found = [array_of(image, "a picture") for image in images]
+    if not found or any(image.ndim != 3 or image.shape != found[0].shape for image in found):
+        raise ShapeError(
+            f"pictures of one size (height, width, channels) are needed, got {[image.shape for image in found][:3]}",
+            remedy="give at least one, and resize them first: caffe.io.resize_image",
+        )
+    return found
+
+
 class Transformer:
     """Brings pictures into the form of a net's inputs.
 
@@ -258,7 +285,9 @@ class Transformer:
     """
 
     def __init__(self, inputs: Mapping[str, Sequence[int]]) -> None:
-        self.inputs = inputs
+        if not isinstance(inputs, Mapping):
+            raise WrongKind(f"inputs is a dict, not {shown(inputs)}", remedy="{'data': net.blobs['data'].data.shape}")
+        self.inputs = {name: lengths_of(shape, f"the shape of {name}") for name, shape in inputs.items()}
         self.transpose: dict[str, Sequence[int]] = {}
         self.channel_swap: dict[str, Sequence[int]] = {}
         self.raw_scale: dict[str, float] = {}
@@ -266,7 +295,7 @@ class Transformer:
         self.input_scale: dict[str, float] = {}
 
     def _check_input(self, in_: str) -> None:
-        if in_ not in self.inputs:
+        if not isinstance(in_, str) or in_ not in self.inputs:
             raise UndertowError(
                 f"{in_} is not one of the net inputs: {dict(self.inputs)}",
                 remedy=f"use one of {', '.join(self.inputs)}",
@@ -284,7 +313,7 @@ class Transformer:
     def preprocess(self, in_: str, data: Array) -> Array:
         """A picture (height, width, channels) as the input `in_` wants it, float32 (channels, height, width)."""
         self._check_input(in_)
-        result = np.array(data, np.float32)
+        result = array_of(data, "a picture").astype(np.float32)
         size = tuple(self.inputs[in_][2:])
         if result.shape[:2] != size:
             result = resize_image(result, size)
@@ -303,7 +332,8 @@ class Transformer:
     def deprocess(self, in_: str, data: Array) -> Array:
         """The way back from an input to a picture; the size stays."""
         self._check_input(in_)
-        result = data.copy().squeeze()
+        result = array_of(data, "data").squeeze()
+        result = result.astype(result.dtype if result.dtype.kind == "f" else np.float32)
         if in_ in self.input_scale:
             result /= self.input_scale[in_]
         if in_ in self.mean:
@@ -319,6 +349,7 @@ class Transformer:
     def set_transpose(self, in_: str, order: Sequence[int]) -> None:
         """The order of axes: (2, 0, 1) makes (channels, height, width) of (height, width, channels)."""
         self._check_input(in_)
+        order = _order(order, "order")
         if len(order) != len(self.inputs[in_]) - 1:
             raise ShapeError(
                 "Transpose order needs to have the same number of dimensions as the input.",
@@ -329,6 +360,7 @@ class Transformer:
     def set_channel_swap(self, in_: str, order: Sequence[int]) -> None:
         """The order of channels, after the transposition: (2, 1, 0) swaps red and blue."""
         self._check_input(in_)
+        order = _order(order, "order")
         if len(order) != self.inputs[in_][1]:
             raise ShapeError(
                 "Channel swap needs to have the same number of dimensions as the input channels.",
@@ -339,12 +371,12 @@ class Transformer:
     def set_raw_scale(self, in_: str, scale: float) -> None:
         """A factor before the mean is taken off: 255 for nets that were trained on bytes."""
         self._check_input(in_)
-        self.raw_scale[in_] = scale
+        self.raw_scale[in_] = _scale(scale)
 
     def set_mean(self, in_: str, mean: Array) -> None:
         """What is taken off: values (channels,), or a picture (channels, height, width), which is resized to fit."""
         self._check_input(in_)
-        wanted = tuple(self.inputs[in_][1:])
+        mean, wanted = array_of(mean, "mean"), tuple(self.inputs[in_][1:])
         if mean.ndim == 1:
             if len(mean) != wanted[0]:
                 raise ShapeError(
@@ -369,7 +401,20 @@ class Transformer:
     def set_input_scale(self, in_: str, scale: float) -> None:
         """A factor after everything else."""
         self._check_input(in_)
-        self.input_scale[in_] = scale
+        self.input_scale[in_] = _scale(scale)
+
+
+def _scale(scale: Any) -> Any:
+    """A number, or an array of them that fits the input."""
+    return array_of(scale, "scale") if isinstance(scale, list | tuple | np.ndarray) else number_of(scale, "scale")
+
+
+def _order(order: Any, what: str) -> tuple[int, ...]:
+    """Numbers of axes or channels, each once. Raises WrongKind or ShapeError."""
+    found = lengths_of(order, what)
+    if sorted(found) != list(range(len(found))):
+        raise ShapeError(f"{what} has each number from 0 on once, not {found}", remedy="give such as (2, 0, 1)")
+    return found
 
 
 # --- what the original's module has imported, and scripts find there ---------------------------------------------

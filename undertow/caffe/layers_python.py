@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from undertow.caffe.arguments import text_of
 from undertow.caffe.blob import Blob
 from undertow.caffe.layer import Layer, Results, Shapes
 from undertow.caffe.proto.message import Message
@@ -68,7 +69,7 @@ class ParameterList(list[Blob]):
 
 def import_layer(module: str, name: str) -> Any:
     """The class of a Python layer, from an importable module; hand it to a net as `python`."""
-    return getattr(importlib.import_module(module), name)
+    return getattr(importlib.import_module(text_of(module, "a module")), text_of(name, "a class"))
 
 
 class Python(Layer):

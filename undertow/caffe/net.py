@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from undertow.caffe.arguments import path_of, whole
 from undertow.caffe.blob import Blob, Shape
 from undertow.caffe.build import Builder, state_of
 from undertow.caffe.building_log import building_lines
@@ -69,7 +70,7 @@ class Net:
         fork: ForkLike = DEFAULT_FORK,
         fill: bool = True,
     ) -> None:
-        self.file = None if isinstance(source, Message) else os.fspath(source)
+        self.file = None if isinstance(source, Message) else path_of(source, "the prototxt")
         message = source if isinstance(source, Message) else read_prototxt(source, fork=fork)
         message = state_of(message, phase, level, stages)
         self.dialect, self.dtype, self.filled = dialect_named(dialect), np.dtype(dtype), fill
@@ -85,7 +86,7 @@ class Net:
         self._start_empty()
         message = insert_splits(filter_net(message, self.file), self.file)
         self.message = message
-        self.rng = np.random.default_rng(seed)
+        self.rng = np.random.default_rng(None if seed is None else whole(seed, "seed", 0))
         context = Context(self.phase, self.dialect, self.dtype, self.rng, self.file, python)
         Builder(self, message, context).build()
         self.layer_names = [layer.name for layer in self.layers]
@@ -187,9 +188,9 @@ class Net:
                 raise GraphError(f"there is no layer '{layer}'", remedy=f"use one of {', '.join(self.layer_names)}")
             # Of several layers of one name the last counts, as in the original.
             return len(self.layer_names) - 1 - self.layer_names[::-1].index(layer)
-        if not -len(self.layers) <= layer < len(self.layers):
-            raise GraphError(f"there is no layer {layer}", remedy=f"layers count from 0 to {len(self.layers) - 1}")
-        return layer % len(self.layers)
+        if not isinstance(layer, int | np.integer) or not -len(self.layers) <= layer < len(self.layers):
+            raise GraphError(f"there is no layer {layer!r}", remedy=f"layers count from 0 to {len(self.layers) - 1}")
+        return int(layer) % len(self.layers)
 
     # --- running ----------------------------------------------------------------------------------------
 
@@ -289,7 +290,7 @@ class Net:
         Layers on one side only are left alone and listed in the report. Raises ShapeError where a layer of the same
         name has parameters of another number or shape.
         """
-        file = None if isinstance(source, Message) else os.fspath(source)
+        file = None if isinstance(source, Message) else path_of(source, "the caffemodel")
         message = source if isinstance(source, Message) else read_caffemodel(source, fork=self.fork)
         return copy_layers(self, message, file)
 

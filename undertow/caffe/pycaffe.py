@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from undertow.caffe import net as core
+from undertow.caffe.arguments import WrongKind, array_of, function_of, path_of, shown, texts_of, whole
 from undertow.caffe.blob import Blob
 from undertow.caffe.glog import log
 from undertow.caffe.layers_input import MemoryData
@@ -25,7 +26,7 @@ from undertow.caffe.proto.chosen import chosen_forks
 from undertow.caffe.proto.message import Message
 from undertow.caffe.proto.schema import ForkLike
 from undertow.caffe.runtime import NCCL as NCCL  # scripts find it and Timer here
-from undertow.caffe.runtime import CaffeError, CannotOpen, NoSuchLayer, next_seed
+from undertow.caffe.runtime import CaffeError, CannotOpen, NoSuchBlob, NoSuchLayer, next_seed
 from undertow.caffe.runtime import Timer as Timer
 from undertow.caffe.snapshot import save_hdf5
 from undertow.caffe.weights import WeightsReport
@@ -144,10 +145,13 @@ class Net:
         return list(self.net.output_ids)
 
     def _bottom_ids(self, layer: int) -> list[int]:
-        return self.net.bottom_ids[layer]
+        return self.net.bottom_ids[self._number(layer)]
 
     def _top_ids(self, layer: int) -> list[int]:
-        return self.net.top_ids[layer]
+        return self.net.top_ids[self._number(layer)]
+
+    def _number(self, layer: int) -> int:
+        return whole(layer, "the number of a layer", 0, len(self.layers) - 1)
 
     # --- running ----------------------------------------------------------------------------------------
 
@@ -162,12 +166,13 @@ class Net:
 
         inputs: by the names of all input blobs, with the net's batch size. The arrays of the result are the net's own.
         """
+        asked = self._asked(blobs, "blobs")
         outputs = self.outputs if end is None else self._names(self.net.top_ids, end)
         if inputs:
             self._fill(inputs, self.inputs, "data", "Input blob arguments do not match net inputs.")
         first = 0 if start is None else self._layer_id(start)
         self._forward(first, len(self.layers) - 1 if end is None else self._layer_id(end))
-        return {name: self.blobs[name].data for name in dict.fromkeys([*outputs, *(blobs or ())])}
+        return {name: self.blobs[name].data for name in dict.fromkeys([*outputs, *asked])}
 
     def backward(
         self,
@@ -180,16 +185,25 @@ class Net:
 
         tops: diffs by the names of all outputs, with the net's batch size.
         """
+        asked = self._asked(diffs, "diffs")
         outputs = self.inputs if end is None else self._names(self.net.bottom_ids, end)
         if tops:
             self._fill(tops, self.outputs, "diff", "Top diff arguments do not match net outputs.")
         first = len(self.layers) - 1 if start is None else self._layer_id(start)
         self._backward(first, 0 if end is None else self._layer_id(end))
-        return {name: self.blobs[name].diff for name in dict.fromkeys([*outputs, *(diffs or ())])}
+        return {name: self.blobs[name].diff for name in dict.fromkeys([*outputs, *asked])}
+
+    def _asked(self, names: object, what: str) -> list[str]:
+        """Names of blobs. Raises NoSuchBlob, a KeyError, for one that is not there."""
+        found = texts_of(names, what)
+        for name in found:
+            if name not in self.blobs:
+                raise NoSuchBlob(f"there is no blob '{name}'", remedy=f"use one of {', '.join(self.blobs)}")
+        return found
 
     def _layer_id(self, layer: str) -> int:
-        if layer not in self.net.layer_names:
-            raise NoSuchLayer(f"'{layer}' is not a layer", remedy=f"use one of {', '.join(self.net.layer_names)}")
+        if not isinstance(layer, str) or layer not in self.net.layer_names:
+            raise NoSuchLayer(f"{layer!r} is not a layer", remedy=f"use one of {', '.join(self.net.layer_names)}")
         return self.net.layer_names.index(layer)
 
     def _names(self, ids: Sequence[Sequence[int]], layer: str) -> list[str]:
@@ -200,8 +214,12 @@ class Net:
             wanted = f"give all of {', '.join(names)}" if names else "give no arrays: the net takes none"
             raise CaffeError(mismatch, remedy=f"{wanted}; here are {', '.join(arrays) or 'none'}")
         for name, array in arrays.items():
-            target = getattr(self.blobs[name], kind)
-            if len(array) != len(target):
+            target, array = getattr(self.blobs[name], kind), array_of(array, name)
+            if not array.ndim or not target.ndim:
+                if array.shape != target.shape:
+                    raise ShapeError(f"{name} has shape {target.shape}, the array {array.shape}",
+                                     remedy="give an array of this shape")  # fmt: skip
+            elif len(array) != len(target):
                 word = "Input" if kind == "data" else "Diff"
                 raise CaffeError(
                     f"{word} is not batch sized: {name} has {len(array)} rows, the net {len(target)}",
@@ -216,18 +234,20 @@ class Net:
                 ) from error
 
     def _forward(self, start: int, end: int) -> float:
-        return self.net.forward_from_to(start, end)
+        return self.net.forward_from_to(self._number(start), self._number(end))
 
     def _backward(self, start: int, end: int) -> None:
-        self.net.backward_from_to(start, end)
+        self.net.backward_from_to(self._number(start), self._number(end))
 
     def forward_all(self, blobs: Sequence[str] | None = None, **inputs: Any) -> Outputs:
         """`forward` for any number of rows, batch by batch; the last batch is filled up with zeros."""
         if not inputs:
             raise CaffeError("forward_all needs the inputs by name", remedy="call forward() for nets with data layers")
-        if not len(next(iter(inputs.values()))):
-            raise CaffeError("forward_all got no rows", remedy="give arrays with at least one row")
-        names = dict.fromkeys([*self.outputs, *(blobs or ())])
+        inputs = _rows_of(inputs)
+        counts = {name: len(array) for name, array in inputs.items()}
+        if len(set(counts.values())) > 1:
+            raise CaffeError(f"the arrays have different numbers of rows: {counts}", remedy="give as many of each")
+        names = dict.fromkeys([*self.outputs, *self._asked(blobs, "blobs")])
         found: dict[str, list[Array]] = {name: [] for name in names}
         for batch in self._batch(inputs):
             for name, values in self.forward(blobs, **batch).items():
@@ -243,10 +263,12 @@ class Net:
                 "forward_backward_all needs inputs or diffs by name",
                 remedy="give the inputs by name: forward_backward_all(data=..., label=...)",
             )
+        arrays = _rows_of(arrays)
+        asked, wanted = self._asked(blobs, "blobs"), self._asked(diffs, "diffs")
         forward = list(self._batch({n: arrays[n] for n in self.inputs if n in arrays}))
         backward = list(self._batch({n: arrays[n] for n in self.outputs if n in arrays}))
-        values: dict[str, list[Array]] = {name: [] for name in [*self.outputs, *(blobs or ())]}
-        gradients: dict[str, list[Array]] = {name: [] for name in [*self.inputs, *(diffs or ())]}
+        values: dict[str, list[Array]] = {name: [] for name in [*self.outputs, *asked]}
+        gradients: dict[str, list[Array]] = {name: [] for name in [*self.inputs, *wanted]}
         for index in range(max(len(forward), len(backward))):
             batch = forward[index] if index < len(forward) else {}
             for name, array in self.forward(blobs, **batch).items():
@@ -282,6 +304,11 @@ class Net:
                 "set_input_arrays may only be called if the first layer is a MemoryDataLayer",
                 remedy="write into net.blobs[...].data, or begin the net with a MemoryData layer",
             )
+        for name, array in (("data array", data), ("labels array", labels)):
+            if not isinstance(array, np.ndarray):
+                raise WrongKind(
+                    f"the {name} is a NumPy array, not {shown(array)}", remedy="np.asarray(..., np.float32)"
+                )
         if labels.ndim == 1:
             labels = np.ascontiguousarray(labels[:, np.newaxis, np.newaxis, np.newaxis])
         for name, array in (("data array", data), ("labels array", labels)):
@@ -319,7 +346,7 @@ class Net:
 
     def after_backward(self, run: Callable[[int], object]) -> None:
         """Call this after each layer's backward pass; a link between GPUs is taken and does nothing."""
-        if callable(run):
+        if not isinstance(run, NCCL):
             self.net.after_backward.append(_step(run))
 
     # --- weights ----------------------------------------------------------------------------------------
@@ -338,10 +365,14 @@ class Net:
 
     def share_with(self, other: Net | core.Net) -> None:
         """Look at the parameter values of the layers of the same names in another net."""
-        self.net.share_with(other.net if isinstance(other, Net) else other)
+        other = other.net if isinstance(other, Net) else other
+        if not isinstance(other, core.Net):
+            raise WrongKind(f"share_with takes a Net, not {shown(other)}", remedy="give a caffe.Net")
+        self.net.share_with(other)
 
     def save(self, path: PathLike) -> None:
         """Write a binary caffemodel."""
+        path = path_of(path)
         write_binary(self.net.to_message(), path)
 
     def save_hdf5(self, path: PathLike, write_diff: bool = False) -> None:
@@ -365,8 +396,9 @@ def __getattr__(name: str) -> Any:
 
 def check_file(path: PathLike) -> None:
     """Raises CannotOpen, a RuntimeError, where a file is not there."""
+    path = path_of(path)
     if not Path(path).is_file():
-        raise CannotOpen(f"Could not open file {os.fspath(path)}", remedy="check the path")
+        raise CannotOpen(f"Could not open file {path}", remedy="check the path")
 
 
 def _arguments(
@@ -379,27 +411,45 @@ def _arguments(
     """The two orders of arguments: (phase, level, stages, weights), and as of old (weights, phase)."""
     if given and isinstance(given[0], str | os.PathLike) and given[0] not in ("TRAIN", "TEST"):
         if len(given) > 2:
-            raise TypeError(f"Net(network_file, weights, phase) takes 3 arguments, {len(given) + 1} were given")
+            raise WrongKind(
+                f"Net(network_file, weights, phase) takes 3 arguments, {len(given) + 1} were given",
+                remedy="write Net(network_file, phase, weights=...)",
+            )
         log(f"DEPRECATION WARNING: use Net(file, phase, weights='{given[0]}')", "_caffe.cpp:142", 30)
         weights, given = given[0], given[1:]
     if len(given) > 4:
-        raise TypeError(f"Net takes at most 5 arguments, {len(given) + 1} were given")
+        raise WrongKind(
+            f"Net takes at most 5 arguments, {len(given) + 1} were given",
+            remedy="write Net(network_file, phase, level, stages, weights)",
+        )
     values: list[Any] = [phase, level, stages, weights]
     values[: len(given)] = given
+    if values[2] is not None and not isinstance(values[2], str):
+        values[2] = texts_of(values[2], "stages")
     if values[0] is None:
-        raise TypeError("Net needs a phase: caffe.TRAIN or caffe.TEST")
+        raise WrongKind("Net needs a phase", remedy="give caffe.TRAIN or caffe.TEST")
     if isinstance(values[2], str):
-        raise TypeError(f"stages is a list of names: stages=['{values[2]}']")
+        raise WrongKind("stages is a list of names", remedy=f"write stages=['{values[2]}']")
     if isinstance(values[1], str | os.PathLike):
-        raise TypeError(f"Net(file, phase, level, ...): the level is a number; write weights='{os.fspath(values[1])}'")
+        raise WrongKind("Net(file, phase, level, ...): the level is a number", remedy=f"write weights={values[1]!r}")
     return values[0], values[1], values[2], values[3]
 
 
 def _step(run: Callable[[int], object]) -> Callable[[int], None]:
+    function_of(run, "a callback")
+
     def step(layer: int) -> None:
         run(layer)
 
     return step
+
+
+def _rows_of(arrays: Mapping[str, Any]) -> dict[str, Array]:
+    """The arrays. Raises CaffeError where one has no rows."""
+    found = {name: array_of(array, name) for name, array in arrays.items()}
+    if not all(array.ndim and len(array) for array in found.values()):
+        raise CaffeError("forward_all got no rows", remedy="give arrays with at least one row")
+    return found
 
 
 def _filled_up(array: Array, size: int) -> Array:

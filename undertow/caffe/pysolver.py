@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from undertow.caffe import solver as core
+from undertow.caffe.arguments import WrongKind, function_of, shown
 from undertow.caffe.layers_python import import_layer
 from undertow.caffe.proto.chosen import chosen_forks
 from undertow.caffe.proto.message import Message
 from undertow.caffe.proto.schema import ForkLike
 from undertow.caffe.pycaffe import Net, check_file
-from undertow.caffe.runtime import next_seed
+from undertow.caffe.runtime import NCCL, next_seed
 
 PathLike = str | os.PathLike[str]
 
@@ -85,11 +86,15 @@ class Solver:
         self, on_start: Callable[[], object] | Any, on_gradients_ready: Callable[[], object] | None = None
     ) -> None:
         """Call these in each iteration, before its passes and before its update; a link between GPUs does nothing."""
-        if on_gradients_ready is not None:
-            self.solver.callbacks.append(core.Callback(on_start, on_gradients_ready))
+        if on_gradients_ready is None and isinstance(on_start, NCCL):
+            return
+        start = function_of(on_start, "on_start")
+        self.solver.callbacks.append(core.Callback(start, function_of(on_gradients_ready, "on_gradients_ready")))
 
     def share_weights(self, net: Net) -> None:
         """Let another net look at the parameters of the train net."""
+        if not isinstance(net, Net):
+            raise WrongKind(f"share_weights takes a Net, not {shown(net)}", remedy="give a caffe.Net")
         net.share_with(self.net)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from undertow.caffe import glog
+from undertow.caffe.arguments import text_of, whole
 from undertow.caffe.table import LAYER_TYPES
 from undertow.errors import FormatError, UndertowError, UndertowWarning
 
@@ -27,6 +28,12 @@ class CaffeError(UndertowError, RuntimeError):
 
 class NoSuchLayer(CaffeError, ValueError):
     """The name of a layer that the net does not have, where pycaffe raises ValueError."""
+
+
+class NoSuchBlob(CaffeError, KeyError):
+    """The name of a blob that the net does not have, where pycaffe raises KeyError."""
+
+    __str__ = UndertowError.__str__
 
 
 class CannotOpen(FormatError, RuntimeError):
@@ -49,7 +56,7 @@ _solvers = {"count": 1, "rank": 0}
 
 def set_random_seed(seed: int) -> None:
     """From now on the random numbers of new nets and solvers follow from this number, the same in every run."""
-    _seeds.sequence = np.random.SeedSequence(seed)
+    _seeds.sequence = np.random.SeedSequence(whole(seed, "the seed", 0))
 
 
 def next_seed() -> int | None:
@@ -68,16 +75,17 @@ def set_mode_gpu() -> None:
 
 def set_device(device: int) -> None:
     """Nothing to do: there is one device, the CPU."""
+    whole(device, "a device")
 
 
 def init_log(level: int = 0, stderr: bool = True) -> None:
     """Show Caffe's log lines on stderr: 0 all, 1 warnings and above, 2 errors."""
-    glog.start(level)
+    glog.start(whole(level, "the level of the log"))
 
 
 def log(text: str) -> None:
     """Put a line into the log."""
-    glog.log(text, "_caffe.cpp:53")
+    glog.log(text_of(text, "a line of the log"), "_caffe.cpp:53")
 
 
 def layer_type_list() -> list[str]:
@@ -120,7 +128,7 @@ def solver_count() -> int:
 
 def set_solver_count(count: int) -> None:
     """Keep a number of solvers, for scripts that train on several devices; `NCCL` refuses more than one."""
-    _solvers["count"] = int(count)
+    _solvers["count"] = whole(count, "the number of solvers")
 
 
 def solver_rank() -> int:
@@ -130,7 +138,7 @@ def solver_rank() -> int:
 
 def set_solver_rank(rank: int) -> None:
     """Keep a rank among several solvers, for scripts that ask for it; it changes nothing here."""
-    _solvers["rank"] = int(rank)
+    _solvers["rank"] = whole(rank, "the rank of a solver")
 
 
 def set_multiprocess(on: bool) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from undertow.caffe.arguments import path_of
 from undertow.caffe.layers_data import data_states, load_data_states
 from undertow.caffe.layers_recurrent import Recurrent
 from undertow.caffe.net import Net
@@ -43,6 +44,7 @@ def save_model(net: Net, path: PathLike, diff: bool = False) -> None:
 
 def save_hdf5(net: Net, path: PathLike, diff: bool = False) -> None:
     """Write a net's parameters in HDF5 whatever the path ends in; shared ones only under their owner, as Caffe does."""
+    path = path_of(path)
     message = net.to_message(diff)
     for layer, ids in zip(message.layer, net.param_ids, strict=True):
         while not diff and layer.blobs and net.param_owners[ids[len(layer.blobs) - 1]] >= 0:

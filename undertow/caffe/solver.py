@@ -13,7 +13,6 @@ then hold what was subtracted.
 from __future__ import annotations
 
 import math
-import operator
 import os
 import warnings
 from collections.abc import Callable, Mapping
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from undertow.caffe import snapshot
+from undertow.caffe.arguments import path_of, whole
 from undertow.caffe.glog import log, number
 from undertow.caffe.net import Net
 from undertow.caffe.proto.api import read_solver
@@ -106,9 +106,9 @@ class Solver:
     def step(self, iterations: int) -> None:
         """So many iterations, with the tests, snapshots and lines that fall due; fewer after a request to stop.
 
-        Raises TypeError unless their number is a whole one.
+        Raises WrongKind, a TypeError, unless their number is a whole one.
         """
-        iterations = operator.index(iterations)
+        iterations = whole(iterations, "the number of iterations of step")
         p, first = self.param, self.iter
         if self.net.plans.reason and not self._told:
             self._told = True
@@ -167,6 +167,7 @@ class Solver:
     def solve(self, resume: PathLike | None = None) -> None:
         """Train to max_iter, with a last snapshot, loss and test as the prototxt asks; from a snapshot if given."""
         p = self.param
+        resume = None if resume is None else path_of(resume, "a solverstate")
         if p.snapshot_after_train:
             Checker(p, self.file).snapshots_can_be_written()
         log(f"Solving {self.net.name}", "solver.cpp:289")
@@ -176,7 +177,7 @@ class Solver:
             log(f"Restoring previous solver status from {os.fspath(resume)}", "solver.cpp:296")
             self.restore(resume)
         first = self.iter
-        if first >= p.max_iter:
+        if first >= p.max_iter > 0:  # with 0 it is asked for tests alone
             warnings.warn(
                 UndertowWarning(
                     f"iteration {first} has been reached, max_iter is {p.max_iter}: nothing is left to train. To go "
@@ -346,6 +347,7 @@ class Solver:
         Raises FormatError or ShapeError where it does not belong to this solver; the solver is then as before, but for
         parameters when only the data positions are damaged.
         """
+        path = path_of(path, "a solverstate")
         state, history = snapshot.read_state(path, self.history)
         model = snapshot.model_beside(state, path)
         if model is not None:

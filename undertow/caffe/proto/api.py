@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from undertow.caffe.arguments import path_of
 from undertow.caffe.proto import hdf5
 from undertow.caffe.proto.files import HDF5_SIGNATURE, PathLike, guess_other_format, map_file, read_text
 from undertow.caffe.proto.kinds import refuse_other_kind
@@ -160,7 +161,7 @@ def is_hdf5(path: PathLike) -> bool:
 def write_prototxt(message: Message, path: PathLike) -> None:
     """Write a message as text, whole or not at all."""
     text = message.to_text()
-    with atomic_write(path) as stream:
+    with atomic_write(path_of(path)) as stream:
         stream.write(text.encode("utf-8", "surrogateescape"))
 
 
@@ -173,14 +174,14 @@ def write_binary(message: Message, path: PathLike, *, strict: bool = False) -> N
     size = sum(map(len, chunks))
     if size > _PROTOBUF_LIMIT:
         complain(f"{size:,} bytes: Caffe itself reads at most 2 GiB", strict=strict, file=path, remedy="write .h5")
-    with atomic_write(path) as stream:
+    with atomic_write(path_of(path)) as stream:
         for chunk in chunks:
             stream.write(chunk)
 
 
 def write_caffemodel(net: Message, path: PathLike) -> None:
     """Write a NetParameter with its blobs: HDF5 if the path ends in `.h5`, binary otherwise; whole or not at all."""
-    if os.fspath(path).endswith(".h5"):
+    if path_of(path).endswith(".h5"):
         hdf5.write_model(net, path)
     else:
         write_binary(net, path)
@@ -188,7 +189,7 @@ def write_caffemodel(net: Message, path: PathLike) -> None:
 
 def write_solverstate(state: Message, path: PathLike) -> None:
     """Write a SolverState: HDF5 if the path ends in `.h5`, binary otherwise; whole or not at all."""
-    if os.fspath(path).endswith(".h5"):
+    if path_of(path).endswith(".h5"):
         hdf5.write_state(state, path)
     else:
         write_binary(state, path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 
+from undertow.caffe.arguments import as_path
 from undertow.errors import FormatError
 
 PathLike = str | os.PathLike[str]
@@ -22,7 +23,7 @@ def read_text(path: PathLike) -> str:
 
     Raises FormatError when the file cannot be read, is not text or is larger than `LARGEST_TEXT`.
     """
-    data = bytearray()
+    data, path = bytearray(), as_path(path)
     try:
         with open(path, "rb") as stream:
             while chunk := stream.read(_CHUNK):
@@ -53,6 +54,7 @@ def decode_text(data: bytes, path: PathLike | None = None) -> str:
 
 def map_file(path: PathLike) -> memoryview:
     """The bytes of a file, mapped read-only; the mapping lives as long as anything that views it."""
+    path = as_path(path)
     try:
         with open(path, "rb") as stream:
             if os.fstat(stream.fileno()).st_size == 0:

@@ -12,6 +12,7 @@ import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from undertow.caffe.arguments import texts_of
 from undertow.caffe.proto.fields_core import CORE
 from undertow.caffe.proto.fields_forks import FORKS
 from undertow.caffe.proto.fields_layers import LAYERS
@@ -260,7 +261,7 @@ def get_schema(fork: ForkLike = DEFAULT_FORK) -> Schema:
     """The schema for a fork's name, several names, None or "caffe" (Caffe 1.0 alone), or a schema (itself)."""
     if isinstance(fork, Schema):
         return fork
-    names = (fork,) if isinstance(fork, str) else tuple(fork or ())
+    names = (fork,) if isinstance(fork, str) else tuple(texts_of(fork, "fork"))
     return _build(tuple(name for name in names if name != "caffe"))
 
 
