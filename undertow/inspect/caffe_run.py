@@ -10,12 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from undertow.caffe.blob import Blob
+from undertow.caffe.layers_multibox import MultiBoxLoss
 from undertow.caffe.layers_python import import_layer
 from undertow.caffe.layers_shape import Sharing
 from undertow.caffe.net import Net
 from undertow.caffe.proto.api import read_prototxt
 from undertow.caffe.proto.message import Message, new_message
 from undertow.errors import ShapeError, UndertowError
+from undertow.inspect import multibox_story
 from undertow.inspect.caffe_inputs import OBJECT, OBJECTS_EACH
 from undertow.inspect.caffe_skipped import DATA_LAYERS, SOURCES, Skipped
 from undertow.inspect.record import RANDOM_START, LayerRecord, Recorder, Shape
@@ -211,6 +213,9 @@ def run_caffe(
         record.details = _details(net, layer.message)
         if isinstance(layer, Sharing) and not calls:
             record.shared = True
+        if isinstance(layer, MultiBoxLoss) and layer.need_backward:
+            told = multibox_story.told(net, index)
+            record.formula, record.story = told.formula, told.story
         records.append(record)
     return CaffeRun(net, records, loss, about, notes)
 

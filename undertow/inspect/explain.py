@@ -211,7 +211,7 @@ def rows_of(records: Sequence[LayerRecord], known: Sequence[Any]) -> list[Row]:
 def _row(record: LayerRecord, kept: int) -> Row:
     calls = record.calls
     shown = [call for call in calls if not is_free(call)] or calls
-    lines = backward_lines(shown[::-1]) if record.reached else []
+    lines = (list(record.formula) or backward_lines(shown[::-1])) if record.reached else []
     back = sum(backward_operations(call) for call in calls) if record.reached else 0
     if record.shared and record.reached:
         lines.append(shared_formula(record))

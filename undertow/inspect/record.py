@@ -54,7 +54,8 @@ class LayerRecord:
 
     inputs, outputs: their shapes. parameters: name -> shape. calls: its operations in order. reached: whether the loss
     depends on it. notes: which gradients are skipped, and why. details: place in the file and options, for its story.
-    shared: without calls, because its outputs are its input, as those of Caffe's Split and Flatten.
+    shared: without calls, because its outputs are its input, as those of Caffe's Split and Flatten. formula, story: the
+    lines of its way back in a table, and by itself, where it is told as a whole and not by its operations.
     """
 
     index: int
@@ -68,6 +69,8 @@ class LayerRecord:
     notes: list[str] = field(default_factory=list)
     details: dict[str, str] = field(default_factory=dict)
     shared: bool = False
+    formula: list[str] = field(default_factory=list)
+    story: list[str] = field(default_factory=list)
 
 
 def parameters_read(operands: Variables, names: Mapping[int, str]) -> dict[str, Parameter]:

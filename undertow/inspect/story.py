@@ -46,6 +46,8 @@ def story(explanation: Explanation, layer: str | int, seed: int = 0) -> list[str
     lines += [f"  {name}: {value}" for name, value in record.details.items()]
     lines += [f"  skipped: {note}" for note in record.notes]
     calls = [call for call in record.calls if not is_free(call)] or record.calls
+    if record.story:
+        return [*lines, "", *record.story]
     if record.shared and record.reached:
         return [*lines, "", *_of_shared(record)]
     if not calls:
