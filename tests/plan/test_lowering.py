@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import undertow as ut
+import undertow.functions as F
 from undertow.functions import avg_pool2d, batch_norm, concat, conv2d, linear, max_pool2d, relu, upsample
 from undertow.functions.darknet_activations import leaky
 from undertow.functions.norm_batch import BatchNormRule, RunningStatistics
@@ -398,3 +399,26 @@ def test_a_frozen_convolution_gets_no_gradient() -> None:
         assert trial.planned.is_replaying == (k > 0)
     for n in names:
         assert np.linalg.norm(grads[-1][n] - grads[0][n]) <= 2e-4 * np.linalg.norm(grads[0][n]) + 1e-5
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("slope", [0.25, 0.0, -0.5])
+def test_leaky_relu_of_any_slope(slope: float, fused: bool) -> None:
+    """A result above 0 may come from either side where the slope is below 0: the gradient needs x itself."""
+    rng = np.random.default_rng(0)
+    w = ut.Parameter(rng.standard_normal((3, 3, 3, 3)).astype(np.float32))
+    x = rng.standard_normal((2, 3, 6, 6)).astype(np.float32)
+
+    def step(x: np.ndarray) -> ut.Variable:
+        w.clear_grad()
+        y = F.conv2d(ut.Variable(x), w)
+        loss = F.sum(F.square(F.leaky_relu(y if fused else F.sin(y), slope)))
+        loss.backward()
+        return loss
+
+    step(x)
+    expected = w.grad
+    planned = ut.plan(step)
+    for _ in range(4):
+        planned(x)
+        np.testing.assert_allclose(w.grad, expected, rtol=1e-4, atol=1e-4)

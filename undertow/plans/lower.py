@@ -200,12 +200,12 @@ class _Matcher:
 
 
 def slope_of(call: Call) -> float | None:
-    """The slope below 0 of an activation that is x above 0; None for other operations."""
+    """The slope, 0 or more, that an activation has below 0, which is x above 0; None for other operations."""
     function = call.function
     if type(function) is Relu:
         return 0.0
-    if type(function) is LeakyRelu:
-        return float(function.slope)
+    if type(function) is LeakyRelu:  # with a slope below 0 the sign of the result tells nothing of that of x
+        return float(function.slope) if function.slope >= 0 else None
     if type(function) is DarknetActivation:
         return _DARKNET_SLOPES.get(function.name)
     return None
