@@ -23,7 +23,7 @@ class ConvKernel:
     def __init__(self, x_shape: Sequence[int], w_shape: Sequence[int], geometry: ConvGeometry, precision: str) -> None:
         n, _, h, w = x_shape
         self.groups = geometry.groups
-        fast = precision == "fast" and self.groups == 1
+        fast = precision == "fast"
         kernel = (w_shape[2], w_shape[3])
         self.layer = convolution(n, h, w, w_shape[1], w_shape[0] // self.groups, kernel, geometry, fast)
         self.depthwise = depthwise.fits(w_shape, geometry)

@@ -78,6 +78,7 @@ GRID = {
     "stride 3, dilation 2": (1, 20, 20, 17, 19, (3, 3), ConvGeometry((3, 3), (2, 2, 2, 2), (2, 2))),
     "groups": (2, 8, 12, 9, 9, (3, 3), ConvGeometry(pad=(1, 1, 1, 1), groups=4)),
     "groups, wide": (1, 64, 64, 9, 9, (3, 3), ConvGeometry(pad=(1, 1, 1, 1), groups=2)),
+    "groups, 5x5": (2, 34, 64, 13, 12, (5, 5), ConvGeometry(pad=(2, 2, 2, 2), groups=2)),
     "depthwise": (2, 33, 33, 9, 9, (3, 3), ConvGeometry(pad=(1, 1, 1, 1), groups=33)),
     "depthwise, stride 2, dilation": (2, 20, 20, 11, 9, (3, 3), ConvGeometry((2, 2), (2, 1, 2, 0), (2, 1), 20)),
     "strides beyond the image": (2, 20, 17, 9, 8, (3, 3), ConvGeometry((99999999, 2**31 - 1), (1, 1, 1, 1))),

@@ -97,7 +97,7 @@ def _layer(
     if x_shape[1] != w_shape[1] * groups or w_shape[0] % groups:
         raise ShapeError(f"weights {w_shape} with {groups} groups do not fit an input of shape {x_shape}")
     n, _, h, w = x_shape
-    fast = (precision or current_precision()) == "fast" and groups == 1
+    fast = (precision or current_precision()) == "fast"
     return convolution(n, h, w, w_shape[1], w_shape[0] // groups, (w_shape[2], w_shape[3]), geometry, fast)
 
 
