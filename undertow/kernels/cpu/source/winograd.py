@@ -8,7 +8,7 @@ S. Winograd 1980; A. Lavin, S. Gray 2016, "Fast algorithms for convolutional neu
 n = 6 are 0, +-1/sqrt(2), +-sqrt(2), infinity: twice as accurate in float32 as the usual 0, +-1, +-2, infinity.
 Those for n = 8 are 0, +-1/2, +-1, +-2, infinity: none of a grid around them does better by more than chance.
 
-Kernels take f = 10 m + r. Layouts, n = m + r - 1, strides in bytes, slabs padded by a few cache lines because 36
+Kernels take f = 10 m + r. Layouts, n = m + r - 1, strides in bytes, slabs padded by a few cache lines because n * n
 streams a power of two apart would share one set of the cache:
     w, dW  [panels][r*r][Ci][16]    U, dU  [n*n][panels][Ci][16]
     V      [n*n][T][Ci padded]     M      [n*n][T][16 * panels]     D  [n*n][panels][T][16]
