@@ -16,7 +16,7 @@ from undertow.kernels.reference.batchnorm import DARKNET_CPU
 from undertow.plans import Planned, plan
 from undertow.plans.ordinary import Ordinary
 from undertow.plans.unit_conv import ConvUnit
-from undertow.plans.unit_images import RowsUnit
+from undertow.plans.unit_images import MaxPoolUnit, RowsUnit
 
 Block = Callable[..., ut.Variable]
 
@@ -103,6 +103,18 @@ def branches_of_every_kind(b: Blocks, x: ut.Variable) -> ut.Variable:
     return b.conv("d", relu(z), 8, 1) + z.sum(axis=1, keepdims=True)
 
 
+def pooled(b: Blocks, x: ut.Variable) -> ut.Variable:
+    """Poolings done within the batch norm before them, and others that may not be: read twice, odd sizes, overlapping,
+    no batch norm, a rectifier that cannot be undone."""
+    x = max_pool2d(b.leaky("a", x, 7), 2)
+    y = b.leaky("b", x, 17)
+    x = concat([max_pool2d(y, 2), max_pool2d(b.leaky("c", x, 33), 2), y[:, :, ::2, ::2]], axis=1)
+    x = max_pool2d(b.leaky("d", x, 16), 2)
+    x = concat([x, max_pool2d(max_pool2d(b.norm("e", b.conv("e", x, 16)), 3, stride=1, pad=1), 1)], axis=1)
+    z = max_pool2d(relu(b.norm("f", b.conv("f", x, 5))), (3, 2))
+    return b.conv("g", z, 4, 1, bias=True)
+
+
 def lenet_like(b: Blocks, x: ut.Variable) -> ut.Variable:
     x = max_pool2d(relu(b.conv("a", x, 6, 5, bias=True)), 2)
     x = avg_pool2d(b.conv("b", x, 10, bias=True), 2).reshape((x.shape[0], -1))
@@ -132,6 +144,7 @@ NETS = {
         lenet_like,
         rows_of_every_kind,
         branches_of_every_kind,
+        pooled,
     )
 }
 
@@ -194,6 +207,17 @@ def test_a_planned_step_equals_the_unplanned_one(net: Block, precision: str) -> 
             trial.both(trial.data())
     assert trial.planned.is_replaying
     assert trial.calls(ConvUnit)
+
+
+def test_a_pooling_is_fused_where_it_alone_reads_what_can_be_undone() -> None:
+    trial = Trial(pooled)
+    for _ in range(4):
+        trial.both(trial.data())
+    assert trial.planned.last is not None
+    fused = [unit for unit in trial.planned.last.units if isinstance(unit, MaxPoolUnit) and unit.fused]
+    makers = [unit for unit in trial.planned.last.units if isinstance(unit, ConvUnit) and unit.pool is not None]
+    assert [unit.pool for unit in makers] == fused
+    assert len(fused) == 3  # behind a, c and d
 
 
 @pytest.mark.parametrize("net", NETS.values(), ids=NETS)

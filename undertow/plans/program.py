@@ -231,6 +231,14 @@ class Program:
         """Whether a unit takes part in any walk."""
         return any(not set(unit.calls).isdisjoint(walk.functions) for walk in self.walks)
 
+    def always_together(self, unit: Unit, reader: Unit) -> bool:
+        """Whether no walk comes between two units' forward, and each walk takes both back or neither."""
+        first, last = max(unit.calls), max(reader.calls)
+        both = (set(unit.calls), set(reader.calls))
+        return not any(first < walk.position <= last for walk in self.walks) and all(
+            len({calls.isdisjoint(walk.functions) for calls in both}) == 1 for walk in self.walks
+        )
+
     def kept_gradients(self) -> set[int]:
         """Values whose gradient is read after the step."""
         return self._grads_kept | self._grads_returned

@@ -10,7 +10,7 @@ import numpy as np
 from undertow.functions.conv import Conv
 from undertow.functions.norm_batch import BatchNorm
 from undertow.kernels.cpu.raw import batchnorm as raw
-from undertow.kernels.cpu.raw import direct, packing, plan_norm
+from undertow.kernels.cpu.raw import direct, packing, plan_norm, plan_pool
 from undertow.kernels.cpu.raw.batchnorm import Slope
 from undertow.kernels.cpu.raw.parts import Epilogue
 from undertow.kernels.cpu.raw.tensor import Tensor, scratch
@@ -19,6 +19,7 @@ from undertow.plans.arena import Slot
 from undertow.plans.kernels import ConvKernel
 from undertow.plans.norm import Norm
 from undertow.plans.unit import Unit
+from undertow.plans.unit_images import MaxPoolUnit
 
 if TYPE_CHECKING:
     from undertow.plans.program import Program
@@ -62,7 +63,8 @@ class ConvUnit(Unit):
     """z = activation(batch_norm(conv(x, w))) + residual, or activation(conv(x, w) + b).
 
     With batch norm, y, the convolution's result, is kept beside z for the way back; or, where the activation can be
-    undone and nothing is added, z is written over y (in place), and y is found again from z.
+    undone and nothing is added, z is written over y (in place), and y is found again from z. A 2x2 max pooling that
+    alone reads such a z is computed here as well, see `_fused_pool`.
     """
 
     def __init__(self, program: Program, chain: Chain) -> None:
@@ -104,6 +106,7 @@ class ConvUnit(Unit):
             self.y_slot = self.z_slot
         else:
             self.y_slot = program.add_slot(Slot(program.shape(self.y)))
+        self.pool = self._fused_pool()
         self.g_slot: Slot | None = None
         if self.trained:
             gradient = program.gradient(self.z)
@@ -122,11 +125,26 @@ class ConvUnit(Unit):
                 # Without batch norm it is written over that of z, or into g_slot.
                 program.same_gradient(self.y, self.z)
 
+    def _fused_pool(self) -> MaxPoolUnit | None:
+        """The pooling whose two passes are done within those of the batch norm: z is read and written less often."""
+        program = self.program
+        readers = program.consumers.get(self.z, [])
+        if not self.from_z or len(readers) != 1 or not isinstance(readers[0], MaxPoolUnit):
+            return None
+        pool = readers[0]
+        seen = program.keeps_gradient(self.z) or any(self.z == root for walk in program.walks for root, _ in walk.roots)
+        if seen or not pool.tiled or not program.always_together(self, pool):
+            return None
+        pool.fused = True
+        return pool
+
     def working_slots(self, walk: int | None) -> tuple[Slot, ...]:
-        if walk is None or self.norm is None or self.from_z:
-            backward = (self.g_slot,) if walk is not None and self.g_slot is not None else ()
-            return (self.y_slot, *backward) if walk is None else backward
-        return (self.y_slot, *((self.g_slot,) if self.g_slot is not None else ()))
+        slots = [] if walk is None or self.g_slot is None else [self.g_slot]
+        if walk is None or not (self.norm is None or self.from_z):
+            slots.append(self.y_slot)
+        if self.pool is not None:
+            slots.append(self.pool.y_slot if walk is None else self.program.gradient(self.pool.output).slot)
+        return tuple(slots)
 
     def reads_back(self, number: int) -> bool:
         if number == self.x:
@@ -190,7 +208,11 @@ class ConvUnit(Unit):
 
         def note() -> None:
             norm.set_affine(_at(gamma), _at(beta))
-            raw.affine(self.ty, self.tz, norm.scale, norm.shift, self.chain.slope, self.tr)
+            if self.pool is None:
+                raw.affine(self.ty, self.tz, norm.scale, norm.shift, self.chain.slope, self.tr)
+            else:
+                pooled = self.pool.y_slot.tensor
+                plan_pool.affine(self.ty, self.tz, pooled, norm.scale, norm.shift, self.chain.slope)
             if running is not None and moves:
                 norm.move(running)
 
@@ -264,12 +286,25 @@ class ConvUnit(Unit):
             norm.set_hat_from_output(gamma, beta)
         else:
             norm.set_hat_from_input()
+        if self.pool is not None:
+            self._through_pool(norm, self.pool, gamma)
+            return
         slope = Slope(self.chain.slope, norm.scale, norm.shift, self.from_z)
         with memory.frame():
             sums = norm.cleared_sums(memory)
             raw.backward_sums(self.tgz, self.ty, norm.k1, norm.k0, sums, memory, slope)
             norm.set_gradient(gamma, sums)
             raw.backward(self.tgz, self.ty, self.tg, norm.c1, norm.c2, norm.c3, slope)
+
+    def _through_pool(self, norm: Norm, pool: MaxPoolUnit, gamma: int) -> None:
+        """From the gradient of what was pooled."""
+        memory, slope = scratch(), self.chain.slope
+        gy = self.program.gradient(pool.output).slot.tensor
+        with memory.frame():
+            sums = norm.cleared_sums(memory)
+            plan_pool.backward_sums(gy, self.tz, norm.k1, norm.k0, sums, memory, slope)
+            norm.set_gradient(gamma, sums)
+            plan_pool.backward(gy, self.tz, self.tg, norm.c1, norm.c2, norm.c3, slope)
 
     def _hand_over(self, gw: Array | None) -> None:
         """Gradients of parameters to the program."""

@@ -168,10 +168,14 @@ class ConcatUnit(ImageUnit):
 
 
 class MaxPoolUnit(ImageUnit):
-    """Max pooling; the winners are looked for again on the way back instead of being kept."""
+    """Max pooling; the winners are looked for again on the way back instead of being kept.
+
+    fused: the unit before it does its work.
+    """
 
     def __init__(self, program: Program, calls: tuple[int, ...]) -> None:
         super().__init__(program, calls)
+        self.fused = False
         geometry = cast(MaxPool2d, self.functions[0]).geometry
         self.pool = Pool(*geometry.size, *geometry.stride, *geometry.pad)
         x, y = (program.shape(number) for number in (self.inputs[0], self.output))
@@ -189,11 +193,12 @@ class MaxPoolUnit(ImageUnit):
         return () if walk is None or self.indexes is None else (self.indexes,)
 
     def compute(self) -> None:
-        pooling.max_forward(self.tx[0], self.ty, 0, self.pool)
+        if not self.fused:
+            pooling.max_forward(self.tx[0], self.ty, 0, self.pool)
 
     def compute_back(self, adds: tuple[bool, ...]) -> None:
         gx = self.gx[0]
-        if gx is None:
+        if gx is None or self.fused:
             return
         if self.indexes is None:
             pooling.max_backward_from(self.tgy, self.tx[0], gx.slot.tensor, accumulate=adds[0])

@@ -41,7 +41,7 @@ def pivot(x, xs, C, P, out):
 
 
 @inline
-def _flush(a1, a2, c, left, sums, sq, tmp):
+def flush(a1, a2, c, left, sums, sq, tmp):
     store_part(tmp, a1, LANES)
     store_part(tmp + VBYTES, a2, LANES)
     add_sums(sums + 8 * c, tmp, min(left, LANES))
@@ -70,17 +70,17 @@ def statistics(x, xs, C, p0, p1, centre, sums, sq, tmp):
                 a1, b1 = _two_sums(load(r + VBYTES) - m1, a1, b1)
                 a2, b2 = _two_sums(load(r + 2 * VBYTES) - m2, a2, b2)
                 a3, b3 = _two_sums(load(r + 3 * VBYTES) - m3, a3, b3)
-            _flush(a0, b0, c, LANES, sums, sq, tmp)
-            _flush(a1, b1, c + LANES, LANES, sums, sq, tmp)
-            _flush(a2, b2, c + 2 * LANES, LANES, sums, sq, tmp)
-            _flush(a3, b3, c + 3 * LANES, LANES, sums, sq, tmp)
+            flush(a0, b0, c, LANES, sums, sq, tmp)
+            flush(a1, b1, c + LANES, LANES, sums, sq, tmp)
+            flush(a2, b2, c + 2 * LANES, LANES, sums, sq, tmp)
+            flush(a3, b3, c + 3 * LANES, LANES, sums, sq, tmp)
             c += WIDE
         while c < C:
             left = C - c
             m0, a0, b0 = load_part(centre + 4 * c, left), zero(), zero()
             for i in range(n):
                 a0, b0 = _two_sums(load_part(q + i * xs + 4 * c, left) - m0, a0, b0)
-            _flush(a0, b0, c, left, sums, sq, tmp)
+            flush(a0, b0, c, left, sums, sq, tmp)
             c += LANES
 
 
@@ -152,8 +152,8 @@ def backward_sums(gy, gs, u, us, scale, shift, k1, k0, slope, from_z, C, p0, p1,
                 q, r = gy + i * gs, u + i * us
                 a0, b0 = _gradient_sums(q + d, r + d, k10, k00, s0, h0, sl, inv, from_z, L, a0, b0)
                 a1, b1 = _gradient_sums(q + e, r + e, k11, k01, s1, h1, sl, inv, from_z, L, a1, b1)
-            _flush(a0, b0, c, L, sums, sq, tmp)
-            _flush(a1, b1, c + L, L, sums, sq, tmp)
+            flush(a0, b0, c, L, sums, sq, tmp)
+            flush(a1, b1, c + L, L, sums, sq, tmp)
             c += WIDE // 2
         while c < C:
             left, d = C - c, 4 * c
@@ -163,7 +163,7 @@ def backward_sums(gy, gs, u, us, scale, shift, k1, k0, slope, from_z, C, p0, p1,
             for i in range(p, p + n):
                 q, r = gy + i * gs + d, u + i * us + d
                 a0, b0 = _gradient_sums(q, r, k10, k00, s0, h0, sl, inv, from_z, left, a0, b0)
-            _flush(a0, b0, c, left, sums, sq, tmp)
+            flush(a0, b0, c, left, sums, sq, tmp)
             c += L
 
 
