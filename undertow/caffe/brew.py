@@ -84,11 +84,13 @@ def train(
     effects: Mapping[int, str] | None = None,
     options: Mapping[str, Any] | None = None,
     watch: Callable[[Solver], object] | None = None,
+    keep_blobs: bool = True,
 ) -> int | None:
     """Train as a solver prototxt says; the signal that stopped it, if one did.
 
     snapshot: a solverstate to go on from. weights: caffemodels to begin with, separated by commas. level, stages: of
     the train net. effects: see `signal_effects`. options: of `Net`. watch: gets the solver before it starts.
+    keep_blobs: whether `watch` may read blobs; otherwise the outputs alone are kept, which takes less memory.
     """
     if snapshot is not None and weights:
         raise UndertowError("snapshot and weights are both given", remedy="give the snapshot to go on, or the weights")
@@ -110,6 +112,8 @@ def train(
     with answering_signals(effects or {}) as requests:
         trainer = Solver(param, options=settings, file=solver, fork=fork)
         trainer.request = requests.take
+        for net in (trainer.net, *trainer.test_nets):
+            net.plans.keep_all = keep_blobs
         if watch is not None:
             watch(trainer)
         try:
@@ -141,8 +145,9 @@ def score_net(
         net.copy_from(name.strip())
     log(f"Running for {iterations} iterations.", "caffe.cpp:281")
     loss, scores = 0.0, MeanScores()
+    net.plans.keep_all = False
     for turn in range(iterations):
-        loss += net.forward()
+        loss += net.evaluate()
         scores.add(net)
         for name, _, value in output_scores(net):
             log(f"Batch {turn}, {name} = {number(value)}", "caffe.cpp:304")

@@ -146,7 +146,7 @@ def as_operations(net: Net) -> list[bool]:
     alone = _reading_results(net)
     for i, layer in enumerate(net.layers):
         in_place = set(net.bottom_ids[i]) & set(net.top_ids[i])
-        may_follow = layer.type in _RIGHT_IN_PLACE and _is_monotone(layer) and all(found[makers[b]] for b in in_place)
+        may_follow = layer.type in _RIGHT_IN_PLACE and rises(layer) and all(found[makers[b]] for b in in_place)
         found.append(i not in alone and _has_operations(layer) and (not in_place or may_follow))
         makers.update((top, i) for top in net.top_ids[i])
     return found
@@ -167,12 +167,13 @@ def _reading_results(net: Net) -> set[int]:
 
 def _reads_nothing(layer: Layer, after: Layer) -> bool:
     if layer.type == "ReLU":
-        return _is_monotone(layer) and _is_monotone(after) and after.type in _KEEP_ZEROS
+        return rises(layer) and rises(after) and after.type in _KEEP_ZEROS
     sums = layer.type == "Eltwise" and layer.message.eltwise_param.operation == "SUM"
     return sums or layer.type in _READ_NO_RESULT
 
 
-def _is_monotone(layer: Layer) -> bool:
+def rises(layer: Layer) -> bool:
+    """Whether a layer is no ReLU that falls below 0."""
     return layer.type != "ReLU" or layer.message.relu_param.negative_slope >= 0
 
 

@@ -21,7 +21,7 @@ from undertow.caffe.blob import Blob, Later
 from undertow.caffe.layer import Layer
 from undertow.caffe.layers_norm import BatchNorm
 from undertow.caffe.layers_shape import Split
-from undertow.caffe.plan_layers import LayerCall, as_operations, norm_pairs, reason_against
+from undertow.caffe.plan_layers import LayerCall, as_operations, norm_pairs, reason_against, rises
 from undertow.core.function import Function
 from undertow.core.hooks import Arrays, Walk
 from undertow.core.modes import enable_grad, modes, no_grad
@@ -41,11 +41,20 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
+# A plan does them in one go with the convolution before, rounding in another way, where nobody sees what lies between.
+_FUSED = frozenset({"Eltwise", "BatchNorm", "Scale", "ReLU"})
+_FUSED_IN_PLACE = frozenset({"BatchNorm", "BatchNormReLU", "BatchNormScale", "BatchNormScaleReLU", "ReLU"})
 _MOST_PLANS = 8  # per net; the one unused for longest goes first
 
 
 class NetPlans:
-    """The plans of one net. reason: why it is never planned, or None."""
+    """The plans of one net. reason: why it is never planned, or None.
+
+    keep_all: whether every blob can be read after a pass; otherwise the net's outputs alone, which takes less memory.
+    Set before the first pass.
+    """
+
+    keep_all = True
 
     def __init__(self, net: Net) -> None:
         self.net = net
@@ -153,7 +162,7 @@ class NetPlans:
         found = self._plans.get(key)
         if found is None:
             net.reshape()
-            found = self._plans[key] = PassPlan(net, set(self._sources), backward, self._memory)
+            found = self._plans[key] = PassPlan(net, set(self._sources), backward, self._memory, self.keep_all)
             if len(self._plans) > _MOST_PLANS:
                 self._plans.popitem(last=False)
         self._plans.move_to_end(key)
@@ -175,8 +184,9 @@ class _Recorder(DryRecorder):
 class PassPlan:
     """One pass over a net for one set of shapes."""
 
-    def __init__(self, net: Net, sources: set[int], backward: bool, memory: Arena) -> None:
+    def __init__(self, net: Net, sources: set[int], backward: bool, memory: Arena, keep_all: bool = True) -> None:
         self.net = net
+        self._keep_all = keep_all
         self._backward = backward
         self._leaves: list[tuple[Variable, Blob, str]] = []
         self._sources = sources
@@ -327,10 +337,26 @@ class PassPlan:
             uses.setdefault(memory, []).append(self._operations[i] and blobs.setdefault(memory, (x, blob))[0] is x)
         return [blobs[memory] for memory, found in uses.items() if all(found)] if self._backward else []
 
+    def _blobs_to_keep(self) -> set[int]:
+        """All, or the outputs and what keeps a plan's operations apart: a run gives the same bits either way."""
+        net = self.net
+        if self._keep_all:
+            return set(self._values)
+        asked = {*net.output_ids, *self._loss_tops()}
+        over: dict[int, str] = {}  # what works in place on each blob
+        for layer, ids, tops in zip(net.layers, net.bottom_ids, net.top_ids, strict=True):
+            if layer.type in _FUSED:
+                asked.update(set(ids) ^ set(tops) if layer.type == "ReLU" else set(ids) - set(tops))
+            for j in set(ids) & set(tops):
+                over[j] = over.get(j, "") + (layer.type if rises(layer) else "other")
+        return asked | {j for j, types in over.items() if types not in _FUSED_IN_PLACE}
+
     def _make_program(self, recorder: _Recorder, memory: Arena) -> Program:
-        """Every blob is kept: what the last layer in place made of it, and the gradient of what the first one got."""
-        kept = {}
+        """Of a kept blob: what the last layer in place made of it, and the gradient of what the first one got."""
+        kept, asked = {}, self._blobs_to_keep()
         for j, last in self._values.items():
+            if j not in asked:
+                continue
             number, first = recorder.number_of(last), recorder.number_of(self._first[j])
             if number is not None and first is not None:  # nobody reads some tops of sources
                 kept[str(j)] = number, first

@@ -68,6 +68,7 @@ def train(words: Words) -> int:
             effects=signal_effects(words["sigint_effect"], words["sighup_effect"]),
             options=_options(words),
             watch=watch,
+            keep_blobs=words["scope"],
         )
     # A stop that was asked for is a good end, as in Caffe; SIGTERM is the system's wish.
     if reader.gone:

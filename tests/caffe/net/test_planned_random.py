@@ -127,3 +127,31 @@ def test_a_random_net_gives_what_its_layers_give_one_by_one(seed):
     except IncomparableError as reason:
         pytest.skip(f"nothing to compare: {reason}")
     assert problem is None, "\n".join([f"{problem} ({phase}, {dialect})", *random.lines])
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_keeping_fewer_blobs_changes_no_bit(seed: int) -> None:
+    """The command keeps the outputs alone; a run that is watched keeps all, and must be the same run."""
+    random = random_net(seed)
+    phase, dialect = random.pick("TRAIN", "TRAIN", "TRAIN", "TEST"), random.pick("exact", "caffe")
+    try:
+        nets = [build(random, phase, dialect, np.float32) for _ in range(2)]
+    except UndertowError as reason:
+        pytest.skip(f"nothing to compare: {reason}")
+    nets[1].plans.keep_all = False
+    synchronise(nets[1], nets[0])
+    for _ in range(ITERATIONS):
+        (loss, told), (other, also_told) = (outcome(net, Net.forward_backward) for net in nets)
+        assert told == also_told
+        if told:
+            pytest.skip(f"nothing to compare: {told}")
+        np.testing.assert_array_equal(loss, other)
+        for name in nets[0].outputs:
+            np.testing.assert_array_equal(nets[0].blobs[name].data, nets[1].blobs[name].data, name)
+        for mine, theirs in zip(nets[0].param_blobs, nets[1].param_blobs, strict=True):
+            np.testing.assert_array_equal(mine.data, theirs.data)
+            np.testing.assert_array_equal(mine.diff, theirs.diff)
+        for net in nets:
+            for blob, rate in zip(net.learnable_params, net.params_lr, strict=True):
+                blob.data[...] -= 0.02 * rate * blob.diff
+            net.clear_param_diffs()

@@ -66,7 +66,7 @@ def test_every_constructor(tmp_path: Path) -> None:
         np.testing.assert_array_equal(net.params["ip"][0].data, first.params["ip"][0].data)
     with pytest.raises(TypeError, match="needs a phase"):
         caffe.Net(path)
-    with pytest.raises(TypeError, match="the level is a number. To mend it: write weights='w'"):
+    with pytest.raises(TypeError, match=r"the level is a number\. To mend it: write weights='w'"):
         caffe.Net(path, caffe.TEST, "w")
     with pytest.raises(TypeError, match=r"stages=\['deploy'\]"):
         caffe.Net(path, caffe.TEST, stages="deploy")

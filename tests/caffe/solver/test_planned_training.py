@@ -9,6 +9,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from undertow.caffe import brew
 from undertow.caffe.solver import Callback, Solver
 
 FILL = 'weight_filler { type: "gaussian" std: 0.2 }'
@@ -142,3 +143,28 @@ def test_memory_does_not_grow(make):
         tracemalloc.stop()
     # One forgotten blob per iteration would be 100 times 4 x 8 x 6 x 6 numbers, 460 KB.
     assert grown < 60_000
+
+
+def test_a_training_that_nobody_looks_into_needs_less_memory_and_is_the_same(tmp_path) -> None:
+    deeper = "".join(
+        f'layer {{ name: "p{i}" type: "Pooling" bottom: "{a}" top: "p{i}" '
+        f"pooling_param {{ pool: AVE kernel_size: 3 pad: 1 }} }}\n"
+        f'layer {{ name: "e{i}" type: "Convolution" bottom: "p{i}" top: "e{i}" '
+        f"convolution_param {{ num_output: 8 kernel_size: 3 pad: 1 {FILL} }} }}\n"
+        for i, a in enumerate(("c1", "e0", "e1", "e2"))
+    )
+    head, tail = NET.split('layer { name: "out"')
+    tail = tail.replace('bottom: "c1"', 'bottom: "e3"')
+    (tmp_path / "net.prototxt").write_text(f'{head}{deeper}layer {{ name: "out"{tail}')
+    (tmp_path / "solver.prototxt").write_text(
+        f'net: "{tmp_path}/net.prototxt" base_lr: 0.001 lr_policy: "fixed" random_seed: 2 max_iter: 3 '
+        f'test_iter: 1 test_interval: 2 snapshot_prefix: "{tmp_path}/s"'
+    )
+    files, sizes = [], []
+    for keep in (True, False):
+        solvers: list[Solver] = []
+        brew.train(tmp_path / "solver.prototxt", watch=solvers.append, keep_blobs=keep)
+        files.append((tmp_path / "s_iter_3.caffemodel").read_bytes())
+        sizes.append([net.plans._memory.memory.nbytes for net in (solvers[0].net, *solvers[0].test_nets)])
+    assert files[0] == files[1]
+    assert all(few < all_kept for all_kept, few in zip(*sizes, strict=True))
