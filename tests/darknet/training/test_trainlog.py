@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import gc
 import resource
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from undertow.darknet import TrainOptions, training
 from undertow.darknet.learning import chart
 from undertow.darknet.learning.chart import Chart, draw_chart
 from undertow.darknet.learning.trainer import Iteration, TrainingWatcher
-from undertow.darknet.learning.trainlog import LOSS_COLUMNS, TrainLog
+from undertow.darknet.learning.trainlog import LOSS_COLUMNS, MAP_COLUMNS, Rows, TrainLog
 from undertow.darknet.learning.watchers import Together
 from undertow.errors import UndertowWarning
 
@@ -77,8 +78,39 @@ def test_the_chart_is_drawn_at_backups_and_at_the_end(scene: Scene) -> None:
 
 def test_a_chart_of_one_iteration(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    draw_chart(tmp_path / "c.png", [{"iteration": 1.0, "loss": 5.0, "average_loss": 5.0}], [], 10)
+    draw_chart(tmp_path / "c.png", losses(1), Rows(MAP_COLUMNS), 10)
     assert (tmp_path / "c.png").stat().st_size > 1000
+
+
+def losses(count: int) -> Rows:
+    return Rows(LOSS_COLUMNS, (dict.fromkeys(LOSS_COLUMNS, float(number + 1)) for number in range(count)))
+
+
+def test_charts_leave_nothing_behind(tmp_path: Path) -> None:
+    """Drawn at every backup, they would fill the memory: 4 MB of pixels each, in cycles."""
+    figure = pytest.importorskip("matplotlib.figure").Figure
+    usual = gc.get_threshold()
+    gc.set_threshold(1_000_000)  # Python's own collector does not help out meanwhile
+    try:
+        for _ in range(5):
+            draw_chart(tmp_path / "c.png", losses(50), Rows(MAP_COLUMNS), 50)
+            assert not [True for found in gc.get_objects() if isinstance(found, figure)]
+    finally:
+        gc.set_threshold(*usual)
+
+
+def test_rows_are_read_as_they_were_added() -> None:
+    rows = Rows(("iteration", "loss"))
+    for number in range(3):
+        rows.append({"iteration": number, "loss": number / 3})
+    assert len(rows) == 3
+    assert rows[-1] == {"iteration": 2.0, "loss": 2 / 3}
+    assert [row["iteration"] for row in rows] == [0, 1, 2] == rows.column("iteration").tolist()
+    assert rows[1:] == [rows[1], rows[2]]
+    with pytest.raises(IndexError):
+        rows[3]
+    with pytest.raises(ValueError, match="loss in a log of iteration"):
+        rows.append({"loss": 1.0})
 
 
 def test_what_cannot_be_written_beside_does_not_stop_the_training(scene: Scene) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from undertow.darknet.learning.trainer import Trainer, TrainingWatcher, TrainResult
-from undertow.darknet.learning.trainlog import MAP, Measure, Row, TrainLog
+from undertow.darknet.learning.trainlog import MAP, Measure, Rows, TrainLog
 from undertow.errors import MissingPackage, UndertowWarning
 from undertow.files import atomic_write
 
@@ -63,8 +63,8 @@ def can_draw() -> bool:
 
 def draw_chart(
     path: str | os.PathLike[str],
-    losses: Sequence[Row],
-    validations: Sequence[Row],
+    losses: Rows,
+    validations: Rows,
     last_iteration: int,
     title: str = "",
     measure: Measure = MAP,
@@ -73,6 +73,15 @@ def draw_chart(
 
     losses, validations: rows of `TrainLog`. measure: what validations gave. Raises MissingPackage without matplotlib.
     """
+    picture = _picture(losses, validations, last_iteration, title, measure)
+    # Figures refer to themselves in cycles, and hold megabytes of pixels that Python's collector does not count: left
+    # to themselves, dozens of them would wait for it.
+    gc.collect()
+    with atomic_write(path) as stream:
+        stream.write(picture)
+
+
+def _picture(losses: Rows, validations: Rows, last_iteration: int, title: str, measure: Measure) -> bytes:
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -92,16 +101,14 @@ def draw_chart(
         handles, labels = handles + handles_right, labels + labels_right
     axes.legend(handles, labels, loc="center right")
     axes.set_title(_heading(title, losses, validations, measure), loc="left")
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", metadata={"Software": None})
-    with atomic_write(path) as stream:
-        stream.write(picture.getvalue())
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", metadata={"Software": None})
+    return stream.getvalue()
 
 
-def _draw_losses(axes: Any, losses: Sequence[Row]) -> None:
-    iterations = [row["iteration"] for row in losses]
-    average = np.array([row["average_loss"] for row in losses])
-    axes.plot(iterations, [row["loss"] for row in losses], color=LOSS_COLOR, linewidth=0.8, label="loss")
+def _draw_losses(axes: Any, losses: Rows) -> None:
+    iterations, average = losses.column("iteration"), losses.column("average_loss")
+    axes.plot(iterations, losses.column("loss"), color=LOSS_COLOR, linewidth=0.8, label="loss")
     axes.plot(iterations, average, color=AVERAGE_COLOR, linewidth=1.8, label="average loss")
     axes.set_ylabel("loss", color=AVERAGE_COLOR)
     axes.set_ylim(0, _ceiling(average))
@@ -113,9 +120,8 @@ def _ceiling(average: np.ndarray) -> float:
     return float(max(settled.max() * 1.15, average.min() * 2, 1e-6))
 
 
-def _draw_validations(axes: Any, validations: Sequence[Row], measure: Measure) -> tuple[list[Any], list[str]]:
-    iterations = [row["iteration"] for row in validations]
-    percent = [100 * row[measure.name] for row in validations]
+def _draw_validations(axes: Any, validations: Rows, measure: Measure) -> tuple[list[Any], list[str]]:
+    iterations, percent = validations.column("iteration"), 100 * validations.column(measure.name)
     axes.plot(iterations, percent, color=MAP_COLOR, linewidth=1.8, marker="o", markersize=5, label=measure.title)
     axes.set_ylim(0, 105)
     axes.set_ylabel(measure.title, color=MAP_COLOR)
@@ -126,10 +132,10 @@ def _draw_validations(axes: Any, validations: Sequence[Row], measure: Measure) -
     return handles, labels
 
 
-def _heading(title: str, losses: Sequence[Row], validations: Sequence[Row], measure: Measure) -> str:
+def _heading(title: str, losses: Rows, validations: Rows, measure: Measure) -> str:
     last = losses[-1]
     parts = [f"iteration {int(last['iteration'])}", f"average loss {last['average_loss']:.3f}"]
     if validations:
-        shares = [row[measure.name] for row in validations]
-        parts.append(f"{measure.short} {100 * shares[-1]:.1f} %, best {100 * max(shares):.1f} %")
+        shares = validations.column(measure.name)
+        parts.append(f"{measure.short} {100 * shares[-1]:.1f} %, best {100 * shares.max():.1f} %")
     return ", ".join([title, *parts] if title else parts)
