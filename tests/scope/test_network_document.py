@@ -30,7 +30,7 @@ from undertow.inspect.trace_nets import trace_caffe, trace_darknet
 from undertow.scope.app import routes_for
 from undertow.scope.assets import VENDOR
 from undertow.scope.document import document
-from undertow.scope.folding import Fold, branches, folds
+from undertow.scope.folding import Fold, branches, folds, joined
 from undertow.scope.pictures import chosen_channels, sheet
 from undertow.scope.recording import BINS, Request, histogram, record
 
@@ -141,6 +141,51 @@ def test_branches() -> None:
     assert found == [[[1], [2], [3]], [[4], [5], [6]], [[7], [8], [9]]]
 
 
+def test_branches_that_leave_from_the_same_layers_are_joined_to_heads() -> None:
+    # Three layers, 1 to 3; of each a branch (4, 5), (7, 8), (10, 11) for 13 and one layer for 14.
+    reads = {1: [0], 2: [1], 3: [2], 4: [1], 5: [4], 6: [1], 7: [2], 8: [7], 9: [2], 10: [3], 11: [10], 12: [3],
+             13: [5, 8, 11], 14: [6, 9, 12]}  # fmt: skip
+    groups = [[[4, 5], [7, 8], [10, 11]], [[6], [9], [12]]]
+    assert joined(groups, reads) == [[[4, 5, 6], [7, 8, 9], [10, 11, 12]]]
+    assert joined(groups, reads | {12: [1]}) == groups
+
+
+def test_blocks_begin_with_what_has_weights() -> None:
+    # The end of a block stands before the first whole one.
+    signs = "bcabcabcabc"
+    assert folds(signs, [sign == "a" for sign in signs]) == [Fold(2, 3, 3)]
+    assert folds(signs) == [Fold(0, 3, 3)]
+    # Not where it would be repeated less often.
+    assert folds("bcabca", [sign == "a" for sign in "bcabca"]) == [Fold(0, 3, 2)]
+
+
+def _chain(*widths: int) -> str:
+    """Convolution, BatchNorm, Scale and ReLU for each width."""
+    text, below = (
+        'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 dim: 8 dim: 8 } } }\n',
+        "data",
+    )
+    for number, width in enumerate(widths):
+        name = f"c{number}"
+        text += f'''layer {{ name: "{name}" type: "Convolution" bottom: "{below}" top: "{name}"
+          convolution_param {{ num_output: {width} kernel_size: 3 pad: 1 weight_filler {{ type: "xavier" }} }} }}
+        layer {{ name: "{name}/bn" type: "BatchNorm" bottom: "{name}" top: "{name}" }}
+        layer {{ name: "{name}/scale" type: "Scale" bottom: "{name}" top: "{name}" }}
+        layer {{ name: "{name}/relu" type: "ReLU" bottom: "{name}" top: "{name}" }}
+        '''
+        below = name
+    return text
+
+
+def test_long_nets_fold_by_kinds_where_sizes_differ(tmp_path: Path) -> None:
+    short = document(record(Request(written(tmp_path, "short.prototxt", _chain(2, 3, 4)))), live=False)
+    assert short["folds"] == []  # it is read as it is
+    net = written(tmp_path, "long.prototxt", _chain(*range(2, 13)))
+    (fold,) = document(record(Request(net, dialects=("exact",))), live=False)["folds"]
+    assert (fold["times"], fold["size"]) == (11, 4)
+    assert fold["kinds"] == ["Convolution 3x3", "BatchNorm", "Scale", "ReLU"]
+
+
 @pytest.mark.parametrize(
     ("signs", "found"),
     [
@@ -167,6 +212,48 @@ def test_histograms_count_every_finite_value(rng: np.random.Generator) -> None:
     values[:3] = np.nan, np.inf, -np.inf
     assert histogram(values).counts.sum() == 997
     assert histogram(np.zeros(5, np.float32)).counts.sum() == 5
+
+
+_TOP = float(np.finfo(np.float64).max)
+ONE, HUGE = np.float32(1), np.float32(3e38)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.array([ONE, np.nextafter(ONE, HUGE)]),  # one step of float32 apart
+        np.array([1 - 1e-7, 1, 1], np.float32),  # a saturated sigmoid
+        np.full(7, 2e5, np.float32),
+        np.full(7, -3e38, np.float32),
+        np.array([-3e38, 3e38, 1], np.float32),
+        np.array([0, 1e-45, 5e-45], np.float32),
+        np.array([-1e-45, 4e-45], np.float32),
+        np.array([1.0, np.nextafter(1.0, 2)]),
+        np.full(3, 1e300),
+        np.array([0, 5e-324]),
+        np.array([-5e-324, 1e-323]),
+        np.array([-_TOP, 0, _TOP]),
+        np.array([_TOP, _TOP]),
+        np.array([1, 2, 3], np.float16),
+        np.array([np.nan, np.inf], np.float32),
+        np.array([-0.3, 1e-30, 0.7]) * 1e-310,
+    ],
+)
+def test_histograms_of_any_range(values: np.ndarray) -> None:
+    """Ranges of a few steps of the precision, constants, subnormal and the largest numbers."""
+    with np.errstate(over="ignore"):
+        found = histogram(values)
+    finite = values[np.isfinite(values)]
+    assert found.counts.sum() == finite.size
+    assert np.isfinite([found.low, found.high]).all()
+    if finite.size:
+        assert found.low <= finite.min() <= finite.max() <= found.high
+
+
+def test_histogram_tells_apart_what_the_precision_can() -> None:
+    """Steps of float32 near 1 lie in bins of their own."""
+    values = np.array([1, 1 + 2.0**-23, 1 + 2.0**-22, 1 + 3 * 2.0**-23], np.float32)
+    assert sorted(histogram(values).counts)[-4:] == [1, 1, 1, 1]
 
 
 def test_sheets_hold_the_chosen_maps(rng: np.random.Generator) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,7 +15,7 @@ from undertow.inspect.record import RANDOM_START, Array
 from undertow.inspect.report import head_lines, mark_lines, trace_rows, verdict_lines
 from undertow.inspect.statistics import Statistics
 from undertow.inspect.trace import LayerTrace
-from undertow.scope.folding import branches, folds
+from undertow.scope.folding import branches, folds, joined
 from undertow.scope.heads import Heads
 from undertow.scope.pictures import THUMBNAILS, chosen_channels, picture_address, sheet
 from undertow.scope.recording import Histogram, Recording, Run
@@ -25,6 +25,8 @@ _FEWEST = 4
 # Outputs without maps are told value by value up to this many.
 _VALUES = 128
 _DIGITS = 5
+# Graphs of more nodes are not taken in at a glance.
+_LONG = 40
 
 
 def document(recording: Recording, *, live: bool) -> dict[str, Any]:
@@ -88,20 +90,36 @@ def _label(row: Row, details: dict[str, str]) -> str:
 
 
 def _folds(recording: Recording) -> list[dict[str, Any]]:
-    """Layers that the graph shows as one node: alike branches, then blocks that repeat one after another."""
+    """Layers that the graph shows as one node: alike branches, then blocks that repeat one after another.
+
+    Blocks are alike in sizes and options; where that leaves a long graph, and one more than twice as long as without,
+    they are in kinds alone.
+    """
+    strict, loose = (_folds_by(recording, sign) for sign in (_sign, _kind))
+    nodes = _nodes(recording, strict)
+    return loose if nodes > _LONG and 2 * _nodes(recording, loose) < nodes else strict
+
+
+def _nodes(recording: Recording, folds: list[dict[str, Any]]) -> int:
+    """How many nodes a graph has with these folds."""
+    return len(recording.rows) - len(recording.aside) - sum(len(fold["layers"]) - 1 for fold in folds)
+
+
+def _folds_by(recording: Recording, sign: Callable[[Recording, int], tuple[Any, ...]]) -> list[dict[str, Any]]:
     shown = [row.index for row in recording.rows if row.index not in recording.aside]
     labels = {i: _label(recording.rows[i], recording.details[i]) for i in shown}
     reads = {i: [source for source in recording.reads[i] if source in labels] for i in shown}
     kinds = {i: recording.rows[i].type for i in shown}
     found: list[dict[str, Any]] = []
     folded: set[int] = set()
-    for group in branches(reads, kinds):
-        layers = sorted(layer for branch in group for layer in branch)
+    for group in joined(branches(reads, kinds), reads):
+        layers = [layer for branch in group for layer in branch]
         folded.update(layers)
-        names = [labels[layer] for layer in group[0]]
+        names = list(dict.fromkeys(labels[layer] for layer in group[0]))
         found.append({"layers": layers, "size": len(group[0]), "times": len(group), "kinds": names, "beside": True})
     rest = [i for i in shown if i not in folded]
-    for fold in folds([_sign(recording, i) for i in rest]):
+    begins = [any(len(shape) > 1 for shape in recording.rows[i].parameters.values()) for i in rest]
+    for fold in folds([sign(recording, i) for i in rest], begins):
         layers = rest[fold.first : fold.first + fold.layers]
         if shown.index(layers[-1]) - shown.index(layers[0]) == len(layers) - 1:  # no branch lies between them
             names = [labels[i] for i in layers[: fold.size]]
@@ -113,6 +131,13 @@ def _sign(recording: Recording, index: int) -> tuple[Any, ...]:
     row = recording.rows[index]
     options = tuple((k, v) for k, v in recording.details[index].items() if k not in ("cfg", "prototxt"))
     return (row.type, row.outputs, tuple(row.parameters.values()), options)
+
+
+def _kind(recording: Recording, index: int) -> tuple[Any, ...]:
+    row = recording.rows[index]
+    weights = row.parameters.get("weights", ())
+    apart = len(weights) == 4 and weights[1] == 1 and weights[0] > 1  # depthwise
+    return (_label(row, recording.details[index]), apart)
 
 
 def _run(run: Run, first: Run, channels: dict[int, list[int]]) -> dict[str, Any]:

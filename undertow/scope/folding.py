@@ -1,5 +1,5 @@
 """What a graph shows as one node: blocks that repeat one after another (the residual blocks of YOLOv3 fold to x8), and
-branches side by side that are alike (the heads of SSD)."""
+branches side by side that are alike (the heads of SSD), those that leave from the same layers together."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ class Fold:
         return self.size * self.times
 
 
-def folds(signs: Sequence[Hashable]) -> list[Fold]:
+def folds(signs: Sequence[Hashable], begins: Sequence[bool] = ()) -> list[Fold]:
     """Repeats in a list of signs (layers that are alike have the same), none overlapping, in order.
 
-    At each place the block that covers most layers is taken, the shortest of those that cover as many.
+    At each place the block that covers most layers is taken, the shortest of those that cover as many. begins: which
+    layers a block should begin with, where it can without being repeated less often: convolutions, not what follows.
     """
     found = []
     place = 0
@@ -36,12 +37,22 @@ def folds(signs: Sequence[Hashable]) -> list[Fold]:
         candidates = [_repeat(signs, place, size) for size in range(1, LONGEST + 1)]
         repeated = [fold for fold in candidates if fold.times > 1 and fold.layers >= _FEWEST_LAYERS]
         if repeated:
-            best = max(repeated, key=lambda fold: (fold.layers, -fold.size))
+            best = _begun(signs, begins, max(repeated, key=lambda fold: (fold.layers, -fold.size)))
             found.append(best)
-            place += best.layers
+            place = best.first + best.layers
         else:
             place += 1
     return found
+
+
+def _begun(signs: Sequence[Hashable], begins: Sequence[bool], fold: Fold) -> Fold:
+    """The same repeat, moved to a layer that blocks begin with."""
+    if not begins or begins[fold.first]:
+        return fold
+    moved = (
+        _repeat(signs, first, fold.size) for first in range(fold.first + 1, fold.first + fold.size) if begins[first]
+    )
+    return next((other for other in moved if other.times >= fold.times), fold)
 
 
 def branches(reads: Mapping[int, Sequence[int]], kinds: Mapping[int, str]) -> list[list[list[int]]]:
@@ -63,6 +74,20 @@ def branches(reads: Mapping[int, Sequence[int]], kinds: Mapping[int, str]) -> li
             alike.setdefault(tuple(kinds[layer] for layer in branch), []).append(branch)
         groups += [found for signs, found in alike.items() if signs and len(found) >= _FEWEST_BRANCHES]
     return groups
+
+
+def joined(groups: list[list[list[int]]], reads: Mapping[int, Sequence[int]]) -> list[list[list[int]]]:
+    """Groups of branches whose first, second, ... leave from the same layers, each as one group of heads.
+
+    The heads of an SSD: at each scale a branch for places, one for classes and one for default boxes.
+    """
+    heads: dict[tuple[int, ...], list[list[int]]] = {}
+    for group in groups:
+        tapped = tuple(next(iter(reads[branch[0]]), -1) for branch in group)
+        known = heads.setdefault(tapped, [[] for _ in group])
+        for head, branch in zip(known, group, strict=True):
+            head.extend(branch)
+    return list(heads.values())
 
 
 def _branch(last: int, reads: Mapping[int, Sequence[int]], readers: Mapping[int, Sequence[int]]) -> list[int]:

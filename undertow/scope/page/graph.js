@@ -6,7 +6,7 @@ import { Minimap } from "scope/minimap";
 import { shapesText } from "scope/numbers";
 
 const [SMALLEST, LARGEST, LEGIBLE] = [0.12, 2.5, 0.82];
-const NORM_ROOM = 88; // of a norm's twelve letters
+const LEAST_LEGIBLE = 0.7; // where that brings all branches into view
 const STAGGERED = [0, -14, 14]; // edges of one layer lie close: their labels stand at different heights
 const [NAME_FONT, SIZE_FONT] = ["600 13px", "12px"]; // as in network.css
 
@@ -137,12 +137,11 @@ export class GraphView {
     const first = this.network.layer(node.layers[0]);
     const fold = node.fold === null ? null : this.network.folds[node.fold];
     const [x, y] = [node.x - node.width / 2, node.y - node.height / 2];
-    const room = node.width - 20;
-    const name = fold ? `×${fold.times}` : fitted(title(first), room, NAME_FONT);
+    const room = node.width - (fold ? 26 : 20);
+    const name = fold ? `×${fold.times} ${fold.beside ? "branches" : "blocks"}` : fitted(brief(title(first)), room, NAME_FONT);
     const last = this.network.layer(node.layers[node.layers.length - 1]);
-    const range = fold?.beside ? "branches" : `${first.name} to ${last.name}`;
     const size = fold
-      ? fitted(fold.kinds.join(", "), room, SIZE_FONT)
+      ? fitted(fold.beside ? `${fold.size} layer${fold.size > 1 ? "s" : ""} each` : `${first.name} to ${last.name}`, room, SIZE_FONT)
       : shapesText(first.outputs.map((o) => (o.length > 1 ? o.slice(1) : o)));
     const marks = {
       norm: s("text", { x: node.width - 10, y: fold ? 19 : 36, class: "node-norm" }),
@@ -167,15 +166,15 @@ export class GraphView {
         "text",
         { x: 10, y: 19, class: "node-name" },
         name,
-        fold && s("tspan", { class: "node-size", dx: 8 }, fitted(range, room - NORM_ROOM - 8 - 8 * name.length, `600 ${SIZE_FONT}`)),
       ),
       marks.size,
+      fold && s("text", { x: 10, y: 52, class: "node-size" }, fitted(brief(fold.kinds.join(", ")), room, SIZE_FONT)),
       marks.norm,
       marks.bar,
       fold &&
         this.foldButton(
           node.fold,
-          node.width + 22,
+          node.width + 2,
           node.height / 2,
           "+",
           `Unfold ${fold.times} ${fold.beside ? "branches" : "blocks"} of ${fold.size} layers`,
@@ -424,7 +423,8 @@ export class GraphView {
     this.moved = false;
     const { whole } = this;
     const node = this.plan.nodes.get(this.plan.idOf(index));
-    this.view.zoom = whole > LEGIBLE ? whole : Math.min(Math.max(this.svg.clientWidth / this.plan.width, LEGIBLE), 1);
+    const wide = Math.min(this.svg.clientWidth / this.plan.width, 1);
+    this.view.zoom = whole > LEGIBLE ? whole : wide >= LEAST_LEGIBLE ? wide : LEGIBLE;
     this.centre(node.x, node.y);
   }
 
@@ -443,6 +443,11 @@ export class GraphView {
 /** "4 shortcut"; layers that are called by their type keep one name. */
 export function title(layer) {
   return layer.name === layer.label ? layer.name : `${layer.name} ${layer.label}`;
+}
+
+/** Names of layers as far as a node has room for them. */
+function brief(text) {
+  return text.replaceAll("Convolution", "conv").replaceAll("Deconvolution", "deconv");
 }
 
 const pencil = document.createElement("canvas").getContext("2d");

@@ -3,9 +3,11 @@
 import { Graph, layout } from "dagre";
 import { numberText } from "scope/numbers";
 
-export const WIDTH = 200;
+export const WIDTH = 176; // three side by side are legible on a small laptop
 const HEIGHT = 46;
-const BESIDE = 24; // room for the button that unfolds
+const FOLD_HEIGHT = 62; // a line more
+const MARGIN = 10;
+const BESIDE = 12; // room for the button that unfolds
 const ASIDE = 60; // and for the one that folds, with its number
 
 /** Nodes {id, layers, fold, x, y, width, height}, edges {from, to, links, points}, groups, width, height.
@@ -14,7 +16,7 @@ const ASIDE = 60; // and for the one that folds, with its number
  */
 export function place(network, open) {
   const graph = new Graph();
-  graph.setGraph({ rankdir: "TB", nodesep: 20, ranksep: 30, edgesep: 16, marginx: 12, marginy: 20 });
+  graph.setGraph({ rankdir: "TB", nodesep: 14, ranksep: 30, edgesep: 10, marginx: MARGIN, marginy: 20 });
   graph.setDefaultEdgeLabel(() => ({}));
   const nodes = new Map();
   const idOf = (index) => {
@@ -27,7 +29,12 @@ export function place(network, open) {
     nodes.get(id).layers.push(layer.index);
   }
   for (const [id, node] of nodes)
-    graph.setNode(id, { width: node.fold === null ? WIDTH : WIDTH + 2 * BESIDE, height: HEIGHT });
+    graph.setNode(
+      id,
+      node.fold === null
+        ? { width: WIDTH, height: HEIGHT }
+        : { width: WIDTH + 2 * BESIDE, height: FOLD_HEIGHT },
+    );
   const edges = new Map();
   for (const layer of network.shown) {
     for (const source of layer.reads) {
@@ -42,7 +49,9 @@ export function place(network, open) {
   for (const edge of edges.values()) graph.setEdge(edge.from, edge.to, {});
   layout(graph);
   for (const [id, node] of nodes) Object.assign(node, graph.node(id), { width: WIDTH });
-  for (const edge of edges.values()) edge.points = graph.edge(edge.from, edge.to).points;
+  for (const edge of edges.values())
+    edge.points = joined(graph.edge(edge.from, edge.to).points, nodes.get(edge.from), nodes.get(edge.to));
+  inside([...nodes.values()], [...edges.values()]);
   const size = graph.graph();
   const frames = groups(network, nodes, open);
   return {
@@ -50,9 +59,33 @@ export function place(network, open) {
     edges: [...edges.values()],
     groups: frames,
     idOf,
-    width: Math.max(size.width, ...frames.map((frame) => frame.x + frame.width + ASIDE)),
+    width: Math.max(
+      ...[...nodes.values()].map((node) => node.x + WIDTH / 2 + MARGIN),
+      ...ends([...edges.values()]).map((x) => x + MARGIN),
+      ...frames.map((frame) => frame.x + frame.width + ASIDE),
+    ),
     height: size.height,
   };
+}
+
+/** Moves everything to the right where lines lie left of the first node: dagre counts nodes alone. */
+function inside(nodes, edges) {
+  const beyond = MARGIN - Math.min(MARGIN, ...ends(edges));
+  for (const point of [...nodes, ...edges.flatMap((edge) => edge.points)]) point.x += beyond;
+}
+
+/** All x of the points of edges. */
+function ends(edges) {
+  return edges.flatMap((edge) => edge.points.map((point) => point.x));
+}
+
+/** The points of an edge, its ends on the lower side of one node and the upper side of the other. */
+function joined(points, from, to) {
+  const end = (node, point, side) => ({
+    x: Math.min(Math.max(point.x, node.x - WIDTH / 2 + 12), node.x + WIDTH / 2 - 12),
+    y: node.y + (side * node.height) / 2,
+  });
+  return [end(from, points[0], 1), ...points.slice(1, -1), end(to, points[points.length - 1], -1)];
 }
 
 /** Frames around the layers of folds that are open; around the first of branches that stand side by side. */

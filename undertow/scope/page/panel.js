@@ -311,11 +311,20 @@ function parameters(network, run, index) {
   );
 }
 
+/** A line that keeps its indent where it wraps. */
+function storyLine(text) {
+  const line = h("span", {}, text);
+  const indent = text.length - text.trimStart().length + 2;
+  line.style.paddingLeft = `${indent}ch`;
+  line.style.textIndent = `-${indent}ch`;
+  return line;
+}
+
 /** The layer's whole story, as `undertow explain --layer` prints it. */
 export function storyTab(place, network, store) {
   const { run, selected } = store.values;
   const { story } = network.told(run, selected);
-  place.append(h("div", { class: "card" }, h("pre", { class: "story", id: "story" }, story.join("\n"))));
+  place.append(h("div", { class: "card" }, h("pre", { class: "story", id: "story" }, ...story.map(storyLine))));
 }
 
 export function card(name, content) {
