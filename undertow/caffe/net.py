@@ -196,7 +196,7 @@ class Net:
 
     def forward(self, start: str | int | None = None, end: str | int | None = None) -> float:
         """Run the layers from start to end, both included; the whole net by default. Returns their weighted loss."""
-        if start is None and end is None and not any(self.layer_need_backward) and self.plans.can_run:
+        if start is None and end is None and not any(self.layer_need_backward) and self.plans.can_run(False):
             return self.plans.run(backward=False)
         first = 0 if start is None else self.layer_id(start)
         last = len(self.layers) - 1 if end is None else self.layer_id(end)
@@ -255,14 +255,14 @@ class Net:
 
     def evaluate(self) -> float:
         """A forward pass that no backward pass is to follow: a replay like that of `forward_backward`."""
-        return self.plans.run(backward=False) if self.plans.can_run else self.forward()
+        return self.plans.run(backward=False) if self.plans.can_run(False) else self.forward()
 
     def forward_backward(self) -> float:
         """A forward and a backward pass over the whole net; returns the weighted loss.
 
         Faster than one after the other: as a plan, see `undertow.caffe.planned`. Blobs can be read afterwards.
         """
-        if self.plans.can_run:
+        if self.plans.can_run(True):
             return self.plans.run(backward=True)
         loss = self.forward()
         self.backward()

@@ -78,18 +78,27 @@ def reason_against(net: Net) -> str | None:
     if net.dtype != np.float32:
         return f"its numbers are {net.dtype}"
     for i, layer in enumerate(net.layers):
-        if layer.type in _UNFORESEEABLE:
-            return f"the shapes that layer '{layer.name}' ({layer.type}) makes depend on the values"
-        if not type(layer).__module__.startswith(f"{__package__}."):
-            return f"layer '{layer.name}' ({layer.type}) was registered by the user and may do anything"
-        if layer.type == "Python" and net.bottom_ids[i]:
-            return f"layer '{layer.name}' is Python code that may change shapes at every pass"
         if layer.dialect.share_memory and isinstance(layer, Sharing) and (layer.overwritten or _in_place_below(net, i)):
             return f"a layer works in place on a blob whose memory layer '{layer.name}' ({layer.type}) shares"
     reader = _reads_anothers_diff(net)
     if reader is not None:
         return f"layer '{reader.name}' ({reader.type}) gets a gradient that propagate_down forbids, in a shared diff"
     return None
+
+
+def first_apart(net: Net) -> tuple[int, str | None]:
+    """The first layer of a kind that no plan can have, and why: it runs by itself, and so do all after it.
+
+    The number of layers and None where all can be in a plan.
+    """
+    for i, layer in enumerate(net.layers):
+        if layer.type in _UNFORESEEABLE:
+            return i, f"the shapes that layer '{layer.name}' ({layer.type}) makes depend on the values"
+        if not type(layer).__module__.startswith(f"{__package__}."):
+            return i, f"layer '{layer.name}' ({layer.type}) was registered by the user and may do anything"
+        if layer.type == "Python" and net.bottom_ids[i]:
+            return i, f"layer '{layer.name}' is Python code that may change shapes at every pass"
+    return len(net.layers), None
 
 
 def _reads_anothers_diff(net: Net) -> Layer | None:

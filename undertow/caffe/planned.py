@@ -3,6 +3,9 @@
 Sources run as they are, before all else. What a plan has made stays in its own memory until the net's next pass, and
 is written into a blob when somebody looks at it. A net runs layer by layer where something wants to see its layers at
 work: steps before and after layers, debug_info, hooks of the engine, precision "reference".
+
+In passes without a way back, layers run by themselves after the plan from the first one on that no plan can have
+(`first_apart`); with a way back, such a net runs layer by layer.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -21,7 +24,7 @@ from undertow.caffe.blob import Blob, Later
 from undertow.caffe.layer import Layer
 from undertow.caffe.layers_norm import BatchNorm
 from undertow.caffe.layers_shape import Split
-from undertow.caffe.plan_layers import LayerCall, as_operations, norm_pairs, reason_against, rises
+from undertow.caffe.plan_layers import LayerCall, as_operations, first_apart, norm_pairs, reason_against, rises
 from undertow.core.function import Function
 from undertow.core.hooks import Arrays, Walk
 from undertow.core.modes import enable_grad, modes, no_grad
@@ -48,7 +51,7 @@ _MOST_PLANS = 8  # per net; the one unused for longest goes first
 
 
 class NetPlans:
-    """The plans of one net. reason: why it is never planned, or None.
+    """The plans of one net. reason: why a pass with a way back is never planned, or None.
 
     keep_all: whether every blob can be read after a pass; otherwise the net's outputs alone, which takes less memory.
     Set before the first pass.
@@ -58,8 +61,10 @@ class NetPlans:
 
     def __init__(self, net: Net) -> None:
         self.net = net
-        self.reason = reason_against(net)
-        self._sources = [i for i, ids in enumerate(net.bottom_ids) if not ids and net.layers[i].type != "Parameter"]
+        self._never = reason_against(net)
+        self._end, apart = first_apart(net)
+        self.reason = self._never or apart
+        self._sources = [i for i in range(self._end) if not net.bottom_ids[i] and net.layers[i].type != "Parameter"]
         self._plans: OrderedDict[Any, PassPlan] = OrderedDict()
         self._memory = Arena()
         self._draws: Any = None
@@ -77,12 +82,11 @@ class NetPlans:
         self.__dict__.update(state)
         self._memory = Arena()
 
-    @property
-    def can_run(self) -> bool:
-        """Whether the next pass may be a replay."""
-        net = self.net
+    def can_run(self, backward: bool) -> bool:
+        """Whether the next pass may be a replay, as far as its layers go."""
+        net, reason = self.net, self.reason if backward else self._never
         seen = net.before_forward or net.after_forward or net.before_backward or net.after_backward or net.debug_info
-        return self.reason is None and not seen and not modes.hooks and modes.precision != "reference"
+        return reason is None and not seen and not modes.hooks and modes.precision != "reference"
 
     def run(self, backward: bool) -> float:
         """A whole forward pass, and a backward pass after it; returns the weighted loss."""
@@ -95,7 +99,8 @@ class NetPlans:
         self._passes += 1
         if every and self._passes % every == 0:
             return self._checked()
-        return self._replayed(backward)
+        loss = self._replayed(backward)
+        return loss + sum(self.net.run_layer(i) for i in range(self._end, len(self.net.layers)))
 
     def _replayed(self, backward: bool) -> float:
         try:
@@ -161,8 +166,9 @@ class NetPlans:
         key = (backward, modes.precision, shapes)
         found = self._plans.get(key)
         if found is None:
-            net.reshape()
-            found = self._plans[key] = PassPlan(net, set(self._sources), backward, self._memory, self.keep_all)
+            _reshape(net, self._end)
+            part = Part(self._end, frozenset(self._sources), backward, self.keep_all)
+            found = self._plans[key] = PassPlan(net, part, self._memory)
             if len(self._plans) > _MOST_PLANS:
                 self._plans.popitem(last=False)
         self._plans.move_to_end(key)
@@ -181,17 +187,26 @@ class _Recorder(DryRecorder):
         return Outside(ArrayTaken(array, 0)) if id(array) not in self._arrays else super()._source(array)
 
 
-class PassPlan:
-    """One pass over a net for one set of shapes."""
+class Part(NamedTuple):
+    """What of a net a plan does: its layers before number `end`, which read what `sources` have made; see NetPlans."""
 
-    def __init__(self, net: Net, sources: set[int], backward: bool, memory: Arena, keep_all: bool = True) -> None:
-        self.net = net
-        self._keep_all = keep_all
-        self._backward = backward
+    end: int
+    sources: frozenset[int]
+    backward: bool
+    keep_all: bool
+
+
+class PassPlan:
+    """One pass over a part of a net for one set of shapes."""
+
+    def __init__(self, net: Net, part: Part, memory: Arena) -> None:
+        self.net, self._part = net, part
+        self._layers = net.layers[: part.end]
+        self._backward = part.backward
         self._leaves: list[tuple[Variable, Blob, str]] = []
-        self._sources = sources
+        self._sources = part.sources
         self._operations = as_operations(net)
-        self._pairs = {i: before for i, before in norm_pairs(net).items() if self._operations[i]}
+        self._pairs = {i: b for i, b in norm_pairs(net).items() if self._operations[i] and i < part.end}
         self._statistics: list[tuple[BatchNorm, F.BatchNorm]] = []
         self._parameters = dict(self._make_parameters())
         self._values: dict[int, Variable] = {}
@@ -203,20 +218,21 @@ class PassPlan:
         recorder = _Recorder(())
         # Operations run on zeros here; what NumPy would say of 0/0 concerns nobody.
         with recorder, np.errstate(all="ignore"):
-            for i, layer in enumerate(net.layers):
+            for i, layer in enumerate(self._layers):
                 try:
                     self._record(i)
                 except MemoryError as error:
                     raise layer.no_room() from error
                 self._call_ends.append(len(recorder.calls))
-            roots = self._roots() if backward else []
+            roots = self._roots() if part.backward else []
             if roots:
                 recorder.before_walk(Walk(tuple(roots), True))
         self._program = self._make_program(recorder, memory)
         kept, losses = self._program.kept, self._loss_tops()
         self._losses = [(net.blob_list[j], kept[str(j)][0]) for j in losses if str(j) in kept]
         self._given_losses = [net.blob_list[j] for j in losses if str(j) not in kept]
-        self._shapes = [(blob, blob.shape) for blob in net.blob_list]
+        tops = [blob for i in range(part.end) for blob in net.tops(i)]
+        self._shapes = [(blob, blob.shape) for blob in tops]
         self._fresh = self._overwritten_parameters()
         self._values, self._first = {}, {}
 
@@ -226,7 +242,7 @@ class PassPlan:
         """One Variable for all parameters that share memory; whole layers add to the diffs by themselves."""
         net = self.net
         made: dict[int, Variable] = {}
-        for i, (layer, ids) in enumerate(zip(net.layers, net.param_ids, strict=True)):
+        for i, (layer, ids) in enumerate(zip(self._layers, net.param_ids, strict=False)):
             for index, (blob, number) in enumerate(zip(layer.blobs, ids, strict=True)):
                 owner = net.param_owners[number]
                 same = owner >= 0 and net.param_blobs[owner].shape == blob.shape
@@ -325,7 +341,7 @@ class PassPlan:
         return found
 
     def _loss_tops(self) -> list[int]:
-        pairs = zip(self.net.layers, self.net.top_ids, strict=True)
+        pairs = zip(self._layers, self.net.top_ids, strict=False)
         return [j for layer, ids in pairs for j, weight in zip(ids, layer.loss_weights, strict=False) if weight]
 
     def _overwritten_parameters(self) -> list[tuple[Variable, Blob]]:
@@ -340,9 +356,10 @@ class PassPlan:
     def _blobs_to_keep(self) -> set[int]:
         """All, or the outputs and what keeps a plan's operations apart: a run gives the same bits either way."""
         net = self.net
-        if self._keep_all:
+        if self._part.keep_all:
             return set(self._values)
         asked = {*net.output_ids, *self._loss_tops()}
+        asked.update(j for ids in net.bottom_ids[self._part.end :] for j in ids)
         over: dict[int, str] = {}  # what works in place on each blob
         for layer, ids, tops in zip(net.layers, net.bottom_ids, net.top_ids, strict=True):
             if layer.type in _FUSED:
@@ -394,7 +411,7 @@ class PassPlan:
             for home in homes.values():
                 home[...] = 0
             raise
-        for i, layer in enumerate(self.net.layers):
+        for i, layer in enumerate(self._layers):
             if i not in self._sources:
                 layer.forgotten = True
                 if self._operations[i]:
@@ -410,7 +427,7 @@ class PassPlan:
         if any(blob.shape != shape for blob, shape in self._shapes):
             for blob, shape in self._shapes:
                 blob.reshape(*shape)
-            self.net.reshape()
+            _reshape(self.net, self._part.end)
 
     def _take_gradients(self, homes: dict[int, Array]) -> None:
         """The parameters' gradients into their blobs, where they are not yet."""
@@ -438,6 +455,11 @@ class PassPlan:
         if grad is None and int(name) in self._wanted and id(blob.memory("diff")) not in filled:
             filled.add(id(blob.memory("diff")))
             blob.clear_diff()
+
+
+def _reshape(net: Net, end: int) -> None:
+    for i in range(end):
+        net.layers[i].reshape(net.bottoms(i), net.tops(i))
 
 
 def _lies_in(values: Array, memory: Array | None) -> bool:
