@@ -19,6 +19,7 @@ from undertow.scope.heads import Heads
 
 PathLike = str | os.PathLike[str]
 BINS = 64
+_LARGEST = float(np.finfo(np.float64).max) / 256
 
 
 @dataclass(frozen=True)
@@ -144,24 +145,34 @@ def told_otherwise(
 
 
 def histogram(array: Array) -> Histogram:
-    """64 bins over the finite values; 0 is an edge of a bin where the values have both signs."""
+    """64 bins over the finite values, counted in float64; 0 is an edge of a bin where the values have both signs.
+
+    Values that are all but equal (fewer steps of float64 between them than bins) stand in the middle of a wider range.
+    """
     flat = array.reshape(-1)
     low, high = (float(flat.min()), float(flat.max())) if flat.size else (0.0, 0.0)
     if not (np.isfinite(low) and np.isfinite(high)):
         flat = flat[np.isfinite(flat)]
         low, high = (float(flat.min()), float(flat.max())) if flat.size else (0.0, 0.0)
+    if max(-low, high) > _LARGEST:  # their distance, or that of a widened range, would overflow
+        scaled = histogram(flat * 0.125)
+        return Histogram(*(max(min(8 * edge, high), low) for edge in (scaled.low, scaled.high)), scaled.counts)
     if low < 0 < high:
         low, high = _with_edge_at_zero(low, high)
-    if low == high:
-        low, high = low - 0.5, high + 0.5
-    counts = np.histogram(flat, BINS, (low, high))[0]
+    least = 2 * BINS * float(np.spacing(max(-low, high)))
+    if low == high or high - low < least:
+        middle, half = low / 2 + high / 2, max(least, 0.5 if low == high else 0.0)
+        low, high = middle - half, middle + half
+    # As float64 scalars: plain numbers would be taken in the arrays' own precision, too coarse for such bins.
+    counts = np.histogram(flat, BINS, (np.float64(low), np.float64(high)))[0]
     return Histogram(low, high, counts)
 
 
 def _with_edge_at_zero(low: float, high: float) -> tuple[float, float]:
-    below = min(max(round(BINS * -low / (high - low)), 1), BINS - 1)
+    below = min(max(round(BINS * (-low / (high - low))), 1), BINS - 1)
     width = max(-low / below, high / (BINS - below))
-    return -below * width, (BINS - below) * width
+    # Rounding must not leave the outermost values out.
+    return min(-below * width, low), max((BINS - below) * width, high)
 
 
 def picture_of(images: Array) -> Array | None:
