@@ -118,6 +118,15 @@ def test_the_vae_beats_the_average_digit(tmp_path: Path) -> None:
     assert colours(tmp_path / "digits_map.png") > 100
 
 
+def test_a_small_ssd_learns_to_find_things(tmp_path: Path) -> None:
+    pytest.importorskip("lmdb")
+    pytest.importorskip("scipy")
+    assert run("tiny_ssd", "--out", str(tmp_path / "ssd")) > 0.25
+    lines = (tmp_path / "ssd" / "results" / "found_square.txt").read_text().splitlines()
+    assert all(re.fullmatch(r"test0\d\d [\d.e-]+( \d+){4}", line) for line in lines)
+    assert len({line.split()[0] for line in lines}) == 16
+
+
 def test_every_example_is_tested_here_and_listed_in_the_readme() -> None:
     tested = set(re.findall(r'run\("(\w+)"', Path(__file__).read_text(encoding="utf-8")))
     assert tested == set(NAMES)
