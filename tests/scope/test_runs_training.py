@@ -8,18 +8,20 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 
 import undertow as ut
 from tests.caffe.solver.nets import make, parameters, write_solver
 from tests.darknet.training.scenes import Scene, make_scene
+from undertow.caffe.solver import Solver
 from undertow.cli import main
 from undertow.darknet.learning.trainer import TrainOptions
 from undertow.darknet.runs import training
 from undertow.errors import UndertowError
 from undertow.inspect.batches import Batch
-from undertow.inspect.trace_nets import trace_network
+from undertow.inspect.trace_nets import trace_caffe, trace_network
 from undertow.scope.runs.caffe import SolverRecorder
 from undertow.scope.runs.darknet import RunRecorder
 from undertow.scope.runs.own import OwnRun
@@ -229,6 +231,56 @@ def test_the_numbers_of_a_solver(tmp_path: Path) -> None:
     p[np.arange(len(p)), solver.net.blobs["label"].data.astype(int)] -= 1
     assert record["values"]["gradient"][names.index("ip2")] == pytest.approx(np.linalg.norm(p / len(p)), rel=1e-5)
     assert record["values"]["weights"][names.index("relu")] is None
+
+
+LENET = """
+name: "in place"
+layer {{ name: "d" type: "HDF5Data" top: "data" top: "label"
+  hdf5_data_param {{ source: "{folder}/list.txt" batch_size: 4 }} }}
+layer {{ name: "conv1" type: "Convolution" bottom: "data" top: "c"
+  convolution_param {{ num_output: 5 kernel_size: 3 weight_filler {{ type: "xavier" }} }} }}
+layer {{ name: "relu1" type: "ReLU" bottom: "c" top: "c" }}
+layer {{ name: "pool1" type: "Pooling" bottom: "c" top: "p" pooling_param {{ kernel_size: 2 stride: 2 }} }}
+layer {{ name: "ip1" type: "InnerProduct" bottom: "p" top: "h"
+  inner_product_param {{ num_output: 6 weight_filler {{ type: "xavier" }} }} }}
+layer {{ name: "scale1" type: "Scale" bottom: "h" top: "h" scale_param {{ bias_term: true }} }}
+layer {{ name: "relu2" type: "ReLU" bottom: "h" top: "h" }}
+layer {{ name: "ip2" type: "InnerProduct" bottom: "h" top: "y"
+  inner_product_param {{ num_output: 3 weight_filler {{ type: "xavier" }} }} }}
+layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "y" bottom: "label" top: "loss" }}
+"""
+
+
+@pytest.mark.parametrize("text", ["", "display: 1 debug_info: true"])
+def test_layers_in_place_are_seen_as_each_is_when_it_is_done(tmp_path: Path, text: str) -> None:
+    """conv1 before its ReLU, as `undertow trace` tells it, although a plan (and the blob) has only what comes after."""
+    rng = np.random.default_rng(5)
+    with h5py.File(tmp_path / "rows.h5", "w") as file:
+        file["data"] = rng.standard_normal((4, 1, 10, 10)).astype(np.float32)
+        file["label"] = rng.integers(0, 3, 4).astype(np.float32)
+    (tmp_path / "list.txt").write_text("rows.h5\n")
+    net = tmp_path / "net.prototxt"
+    net.write_text(LENET.format(folder=tmp_path))
+    fields = 'base_lr: 0.1 lr_policy: "fixed" random_seed: 4 max_iter: 3 snapshot_after_train: false '
+    (tmp_path / "solver.prototxt").write_text(f'net: "{net}" {fields}{text}')
+    solver = Solver(tmp_path / "solver.prototxt")
+    recorder = SolverRecorder(solver, tmp_path / "run", 1)
+    for number in (1, 2, 3):
+        solver.net.save(tmp_path / f"{number}.caffemodel")
+        solver.step(1)
+    recorder.ended()
+    for record in records(tmp_path / "run", "layers"):
+        found = trace_caffe(net, tmp_path / f"{record['i']}.caffemodel", phase="TRAIN")
+        for name, part, field in (
+            ("output", "output", "norm"), ("mean", "output", "mean"), ("zeros", "output", "zeros"),
+            ("gradient", "gradient", "norm"),
+        ):  # fmt: skip
+            got = [math.nan if value is None else value for value in record["values"][name]]
+            expected = [getattr(getattr(layer, part), field) for layer in found.layers]
+            np.testing.assert_allclose(got, expected, rtol=2e-5, atol=1e-9, err_msg=name)
+    names = [layer.name for layer in found.layers]
+    zeros = dict(zip(names, record["values"]["zeros"], strict=True))
+    assert zeros["conv1"] == 0 < zeros["relu1"]
 
 
 def test_caffe_train_with_scope(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -131,11 +131,11 @@ class NetPlans:
             blob.diff[...] = diff
         return loss
 
-    def run_again(self) -> None:
+    def run_again(self, after_forward: Callable[[int], object] = lambda layer: None) -> None:
         """Let the layers do the last pass once more, for a backward pass by them.
 
         The same numbers are drawn; statistics, states and what stands in the blobs stay, and so do layers that have
-        run by themselves since.
+        run by themselves since. after_forward: called with a layer's number when its tops hold what it has made.
         """
         net, rng = self.net, self.net.rng
         lasting = {id(blob.memory("data")): blob for blob in (*net.blob_list, *net.param_blobs)}
@@ -150,6 +150,7 @@ class NetPlans:
                 if layer.forgotten and net.top_ids[i]:
                     net.run_layer(i)
                 layer.forgotten = False
+                after_forward(i)
         finally:
             rng.bit_generator.state = now
             self._carry(states)

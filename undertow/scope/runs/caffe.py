@@ -1,4 +1,8 @@
-"""Recording the training of a Caffe net: blobs are read as the passes have left them, nothing is run twice."""
+"""Recording the training of a Caffe net.
+
+A plan leaves in a blob what its last layer has made of it. Where layers work in place, a look lets the layers do the
+pass once more, one by one, so that each is seen as it is when it is done; other looks read the blobs.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from undertow.caffe.blob import Blob
-from undertow.caffe.layer import Layer
 from undertow.caffe.net import Net
 from undertow.caffe.solver import Callback, Solver
+from undertow.core.modes import modes
 from undertow.inspect.caffe_run import SOURCES
 from undertow.inspect.marks import marks_of
 from undertow.inspect.statistics import statistics_of
@@ -25,8 +28,6 @@ from undertow.scope.runs.writer import RunWriter
 
 class SolverRecorder:
     """Writes a run's folder while a solver trains; what it learns stays the same, bit for bit.
-
-    A blob that a layer works on in place is read as that layer has left it, for the layer before as well.
 
     folder: SNAPSHOT_PREFIX_run unless given. every: iterations between two looks at the layers, see `usual_every`.
     ready: called with the writer when the first iteration, or the test before it, begins. Iterations are numbered from
@@ -46,6 +47,9 @@ class SolverRecorder:
         self._written: RunWriter | None = None
         self._images = _samples(solver.net) * int(solver.param.iter_size)
         self._traces: list[LayerTrace] = []
+        pairs = zip(solver.net.bottom_ids, solver.net.top_ids, strict=True)
+        self._in_place = any(set(bottoms) & set(tops) for bottoms, tops in pairs)
+        self._watching = False
         self._rate, self._clock = math.nan, time.perf_counter()
         solver.callbacks.append(Callback(self._begin, self._gradients_are_there))
         solver.after_iteration.append(self._iterated)
@@ -74,6 +78,7 @@ class SolverRecorder:
 
     def _begin(self) -> None:
         _ = self.writer
+        self._unwatched()
         self._traces = []
         self._rate, self._clock = self._solver.lr, time.perf_counter()
         coming = self._solver.iter + 1
@@ -82,21 +87,61 @@ class SolverRecorder:
             self._traces = [LayerTrace(i, layer.name, layer.type, activation=layer.type) for i, layer in pairs]
             for seen in self._traces:
                 seen.computes = seen.type not in HANDED_ON and seen.type not in SOURCES
+            if self._runs_layer_by_layer():  # then watching the layers changes no bit of what they compute
+                self._net.after_forward.append(self._see_outputs)
+                self._net.before_backward.append(self._see_gradients)
+                self._watching = True
+
+    def _runs_layer_by_layer(self) -> bool:
+        """Whether the passes of this iteration do so anyway, and are no plans; see `undertow.caffe.planned`."""
+        p = self._solver.param
+        told = bool(p.debug_info) and p.display > 0 and self._solver.iter % p.display == 0
+        return told or self._net.plans.reason is not None or bool(modes.hooks) or modes.precision == "reference"
+
+    def _unwatched(self) -> None:
+        if self._watching:
+            self._net.after_forward.remove(self._see_outputs)
+            self._net.before_backward.remove(self._see_gradients)
+            self._watching = False
 
     def _gradients_are_there(self) -> None:
         """After the last of iter_size passes, before gradients are clipped, divided by iter_size and decayed."""
-        for index, (seen, layer) in enumerate(zip(self._traces, self._net.layers, strict=False)):
-            if self._net.tops(index):
-                self._look_at(seen, layer, self._net.tops(index)[0])
+        if not self._traces:
+            return
+        for seen, layer in zip(self._traces, self._net.layers, strict=True):
             for number, blob in enumerate(layer.blobs):
                 wanted = layer.need_backward and layer.param_propagate_down[number]
                 seen.see_parameter(str(number), blob.data, blob.diff if wanted else None, 0.0)
+        if self._watching:
+            self._unwatched()
+        elif self._in_place:
+            self._pass_once_more()
+        else:
+            for index in range(len(self._traces)):
+                self._see_outputs(index)
+                self._see_gradients(index)
 
-    @staticmethod
-    def _look_at(seen: LayerTrace, layer: Layer, top: Blob) -> None:
-        seen.shape, seen.output = top.shape, statistics_of(top.data, seen.activation)
-        if layer.need_backward and layer.type not in SOURCES:
-            seen.gradient = statistics_of(top.diff)
+    def _pass_once_more(self) -> None:
+        net = self._net
+        kept = [blob.diff.copy() for blob in net.learnable_params]
+        net.before_backward.append(self._see_gradients)
+        try:
+            net.plans.run_again(self._see_outputs)
+            net.backward()
+        finally:
+            net.before_backward.remove(self._see_gradients)
+            for blob, diff in zip(net.learnable_params, kept, strict=True):
+                blob.diff[...] = diff
+
+    def _see_outputs(self, index: int) -> None:
+        seen, tops = self._traces[index], self._net.tops(index)
+        if tops:
+            seen.shape, seen.output = tops[0].shape, statistics_of(tops[0].data, seen.activation)
+
+    def _see_gradients(self, index: int) -> None:
+        layer, tops = self._net.layers[index], self._net.tops(index)
+        if tops and layer.need_backward and layer.type not in SOURCES:
+            self._traces[index].gradient = statistics_of(tops[0].diff)
 
     def _iterated(self) -> None:
         solver = self._solver
