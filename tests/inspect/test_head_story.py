@@ -72,3 +72,4 @@ def test_a_head_without_an_object_of_its_own_says_so(tmp_path: Path) -> None:
     lines = story(explain(cfg), -1)
     assert not any("which answers for an object" in line for line in lines)
     assert any("where no object is" in line for line in lines)
+    assert "    no object of this batch belongs to this layer: other heads answer for them" in lines

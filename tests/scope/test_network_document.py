@@ -31,6 +31,7 @@ from undertow.scope.app import routes_for
 from undertow.scope.assets import VENDOR
 from undertow.scope.document import document
 from undertow.scope.folding import Fold, branches, folds, joined
+from undertow.scope.heads import told_classes
 from undertow.scope.pictures import chosen_channels, sheet
 from undertow.scope.recording import BINS, Request, histogram, record
 
@@ -504,3 +505,13 @@ def test_the_command_serves_until_it_is_interrupted(residual: str) -> None:
             assert running.wait(timeout=20) == 130
         finally:
             running.kill()
+
+
+def test_of_many_classes_the_wanted_one_is_always_told() -> None:
+    wanted = np.zeros(20)
+    wanted[7] = 1
+    pulls = -np.linspace(0.5, 0.9, 20)
+    pulls[7] = 0.1
+    assert told_classes(pulls, wanted) == [7, 19, 18, 17, 16, 15]
+    assert told_classes(pulls, np.zeros(20)) == [19, 18, 17, 16, 15, 14]
+    assert told_classes(np.zeros(0), np.zeros(0)) == []

@@ -23,17 +23,19 @@ _BOX = ("x", "y", "w", "h")
 # Classes that are told of one box: those with the largest delta.
 _CLASSES = 3
 _STEP = 1e-5
+_ANSWERS = "which answers for an object"
 
 
 @dataclass(frozen=True)
 class _Box:
-    """A box of one head. where: in words. places: of its values in a row of the batch, by name, classes last.
+    """A box of one head. answers: whether for an object. where: in words.
 
-    softmax: whether the classes are one choice. squared: names whose loss is half the squared error of y.
-    logistic: names whose y is logistic(x).
+    places: of its values in a row of the batch, by name, classes last. softmax: whether the classes are one choice.
+    squared: names whose loss is half the squared error of y. logistic: names whose y is logistic(x).
     """
 
     image: int
+    answers: bool
     where: str
     places: dict[str, int]
     softmax: bool
@@ -56,6 +58,8 @@ def head_lines(call: Call) -> list[str]:
     arrays = [np.asarray(a).reshape(len(a), -1) for a in (call.operands[0].data, y, gx)]
     asked = [a.reshape(len(a), -1) for a in (function.assignment.target, function.assignment.weight, function.delta)]
     lines = ["  in numbers, of this layer:"]
+    if not boxes[0].answers:
+        lines.append("    no object of this batch belongs to this layer: other heads answer for them")
     for box in boxes:
         lines += [f"    {box.where}", *(f"    {line}" for line in _table(box, arrays, asked))]
     if not sent:
@@ -158,7 +162,7 @@ def _of_anchors(function: YoloLoss | RegionLoss) -> list[_Box]:
         first = (n * count * height + row) * width + column
         places = {name: first + i * height * width for i, name in enumerate(names)}
         where = f"image {image}, anchor {n}, row {row}, column {column}, {what}:"
-        return _Box(image, where, places, softmax, squared, logistic)
+        return _Box(image, what is _ANSWERS, where, places, softmax, squared, logistic)
 
     return _told(weight[:, :, 0], weight[:, :, coords], box)
 
@@ -175,7 +179,7 @@ def _of_grid(function: DetectionLoss) -> list[_Box]:
         names = _class_names(rule.classes)
         places |= {name: int(place) for name, place in zip(names, classes[0, cell], strict=True)}
         where = f"image {image}, row {cell // rule.side}, column {cell % rule.side}, box {number}, {what}:"
-        return _Box(image, where, places, rule.softmax, frozenset(), frozenset())
+        return _Box(image, what is _ANSWERS, where, places, rule.softmax, frozenset(), frozenset())
 
     return _told(weights[2][..., 0], weights[1], box)
 
@@ -187,6 +191,6 @@ def _class_names(count: int) -> list[str]:
 def _told(answering: Array, asked: Array, box: Callable[..., _Box]) -> list[_Box]:
     """answering: weights of each box's x. asked: those of its objectness."""
     objects = answering > WARMUP_WEIGHT
-    found = [box(*map(int, place), "which answers for an object") for place in np.argwhere(objects)[:1]]
+    found = [box(*map(int, place), _ANSWERS) for place in np.argwhere(objects)[:1]]
     empty = np.argwhere((asked != 0) & ~objects)
     return [*found, *(box(*map(int, place), "where no object is") for place in empty[len(empty) // 2 :][:1])]

@@ -15,7 +15,7 @@ from undertow.darknet.layers.region_loss import squared_parts
 from undertow.darknet.layers.yolo_assignment import truths_of
 from undertow.darknet.network import Network
 from undertow.inspect.record import Array
-from undertow.scope.heads import MOST_CLASSES, Heads, HeadView, Responsible, Term
+from undertow.scope.heads import Heads, HeadView, Responsible, Term, told_classes
 
 TERMS = ("x", "y", "w", "h", "objectness")
 _MOST_FOUND = 200
@@ -132,8 +132,8 @@ def _responsible(cells: _Cells, pull: Array, truths: Array, n: int, row: int, co
     if cells.one_class_each:
         place = (0, slice(None), row, column)
         output, target, pulls = cells.output[place], cells.target[place], pull[place]
-    hardest = np.argsort(-np.abs(pulls[5:]), kind="stable")[:MOST_CLASSES]
-    classes = [Term(str(i), *_numbers(output, target, pulls, 5 + i)) for i in map(int, hardest)]
+    told = told_classes(pulls[5:], target[5:])
+    classes = [Term(str(i), *_numbers(output, target, pulls, 5 + i)) for i in told]
     overlaps = np.nan_to_num(box_iou(truths[:, :4], np.array(wanted))) if len(truths) else np.zeros(0)
     truth = int(overlaps.argmax()) if len(overlaps) and overlaps.max() > 0 else -1
     return Responsible(truth, n, row, column, _anchor(cells, n, row, column), predicted, wanted, terms, classes)

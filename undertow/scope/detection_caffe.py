@@ -12,7 +12,7 @@ from undertow.caffe.layers_detection import DetectionEvaluate, DetectionOutput, 
 from undertow.caffe.layers_multibox import Chosen, MultiBoxLoss, Truth
 from undertow.caffe.net import Net
 from undertow.inspect.record import Array
-from undertow.scope.heads import MOST_CLASSES, Heads, HeadView, Responsible, Term
+from undertow.scope.heads import Heads, HeadView, Responsible, Term, told_classes
 
 _NAMES = {"CENTER_SIZE": ("x", "y", "w", "h")}
 _CORNERS = ("left", "top", "right", "bottom")
@@ -145,8 +145,8 @@ def _responsible(seen: _Seen, shares: Array, source: _Source, place: int) -> Res
     if seen.layer.o.map_object_to_agnostic:
         label = seen.layer.background + 1
     pulls = seen.class_pulls[box]
-    hardest = np.argsort(-np.abs(pulls), kind="stable")[:MOST_CLASSES]
-    classes = [Term(str(c), float(shares[box, c]), float(c == label), float(pulls[c])) for c in map(int, hardest)]
+    told = told_classes(pulls, np.arange(len(pulls)) == label)
+    classes = [Term(str(c), float(shares[box, c]), float(c == label), float(pulls[c])) for c in told]
     within, (_, columns) = box - source.first, source.grid
     each = source.count // max(math.prod(source.grid), 1)
     row, column = divmod(within // each, columns) if columns else (0, 0)

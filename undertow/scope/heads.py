@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from undertow.inspect.record import Array
 
-# Classes that are told of one box: those that are pulled hardest.
+# Classes that are told of one box: its own, and those that are pulled hardest.
 MOST_CLASSES = 6
+
+
+def told_classes(pulls: Array, wanted: Array) -> list[int]:
+    """Which classes to tell of a box. pulls, wanted: (classes,); wanted is largest for its own class, if it has one."""
+    own = [int(wanted.argmax())] if len(wanted) and wanted.max() > 0 else []
+    hardest = [int(i) for i in np.argsort(-np.abs(pulls), kind="stable") if int(i) not in own]
+    return [*own, *hardest][:MOST_CLASSES]
 
 
 @dataclass(frozen=True)
@@ -25,7 +34,7 @@ class Responsible:
     """The cell and anchor that answer for a truth. truth: its number, -1 for none of the list.
 
     anchor, predicted, wanted: boxes x, y, w, h relative to the picture; no anchor for heads without. terms: of the box,
-    and of the objectness where there is one. classes: those that are pulled hardest.
+    and of the objectness where there is one. classes: see `told_classes`.
     """
 
     truth: int

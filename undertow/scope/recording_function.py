@@ -24,9 +24,10 @@ def record_function(request: Request) -> Recording:
     records = records_of(calls, found.roots, Naming(found.naming.names))
     explanation = Explanation(request.net, "", rows_of(records, []), records)
     made = {id(y): i for i, call in enumerate(calls) for y in call.outputs}
+    rule = f"; update/weight: {found.trace.rule}" if found.trace.rule else ""
     return Recording(
         request.net,
-        f"{len(calls)} operations; {found.trace.about}",
+        f"{len(calls)} operations; {found.trace.about}{rule}",
         "function",
         explanation.rows[::-1],
         [record.details for record in records],

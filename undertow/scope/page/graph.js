@@ -159,6 +159,7 @@ export class GraphView {
         onclick: () => this.choose(node),
         ondblclick: () => fold && this.toggle(node.fold),
       },
+      s("title", {}, this.labelOf(node, null)),
       fold && s("rect", { class: "stack", x: 6, y: 6, width: node.width, height: node.height, rx: 6 }),
       fold && s("rect", { class: "stack", x: 3, y: 3, width: node.width, height: node.height, rx: 6 }),
       s("rect", { class: "box", width: node.width, height: node.height, rx: 6 }),

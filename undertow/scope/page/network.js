@@ -61,7 +61,7 @@ document.body.append(
       h("span", { class: "soft", title: network.about }, network.about),
     ),
     h("span", { class: "grow" }),
-    h(
+    network.kind !== "function" && h(
       "div",
       { class: "switch", role: "group", "aria-label": "Dialect: whose arithmetic" },
       h("span", { class: "soft" }, "Dialect"),
