@@ -156,7 +156,8 @@ def histogram(array: Array) -> Histogram:
         low, high = (float(flat.min()), float(flat.max())) if flat.size else (0.0, 0.0)
     if max(-low, high) > _LARGEST:  # their distance, or that of a widened range, would overflow
         scaled = histogram(flat * 0.125)
-        return Histogram(*(max(min(8 * edge, high), low) for edge in (scaled.low, scaled.high)), scaled.counts)
+        ends = [max(min(8 * edge, high), low) for edge in (scaled.low, scaled.high)]
+        return Histogram(ends[0], ends[1], scaled.counts)
     if low < 0 < high:
         low, high = _with_edge_at_zero(low, high)
     least = 2 * BINS * float(np.spacing(max(-low, high)))
