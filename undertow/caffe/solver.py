@@ -34,7 +34,7 @@ from undertow.caffe.solver_nets import NetMaker
 from undertow.caffe.solver_options import Checker, learning_rate, rule_options
 from undertow.caffe.solver_report import SmoothedLoss, Stopwatch, report_train_outputs, score_text
 from undertow.errors import NonFiniteError, UndertowError, UndertowWarning
-from undertow.kernels.select import caffe_update
+from undertow.kernels.select import Together
 from undertow.optimizers.caffe import RULES
 
 PathLike = str | os.PathLike[str]
@@ -82,6 +82,7 @@ class Solver:
         Checker(self.param, self.file).all()
         scores_for(self.param)  # an unknown eval_type is told before anything is built
         self.rule = RULES[str(self.param.type)]
+        self._update_together = Together("caffe")
         log(f"Initializing solver from parameters: \n{self.param.to_text()}", "solver.cpp:45")
         seed = int(self.param.random_seed) if self.param.random_seed >= 0 else seed
         maker = NetMaker(self.param, self.file, seed, fork, dict(options or {}))
@@ -230,12 +231,21 @@ class Solver:
             log(f"Iteration {self.iter}, lr = {number(rate)}", "sgd_solver.cpp:112")
         self._clip()
         options, count = rule_options(p), len(self.net.learnable_params)
+        if self.rule is RULES["SGD"] and p.regularization_type == "L2" and count:
+            self._update_together(
+                [
+                    (blob.data, blob.diff, old)
+                    for blob, old in zip(self.net.learnable_params, self.history, strict=True)
+                ],
+                [
+                    (1 / p.iter_size, p.weight_decay * decay, rate * factor, options.momentum)
+                    for decay, factor in zip(self.net.params_weight_decay, self.net.params_lr, strict=True)
+                ],
+            )
+            self.iter += 1
+            return
         for index, blob in enumerate(self.net.learnable_params):
             local, histories = rate * self.net.params_lr[index], self.history[index::count]
-            if self.rule is RULES["SGD"] and p.regularization_type == "L2":
-                decay = p.weight_decay * self.net.params_weight_decay[index]
-                caffe_update(blob.data, blob.diff, histories[0], 1 / p.iter_size, decay, local, options.momentum)
-                continue
             diff = blob.diff
             if p.iter_size != 1:
                 diff *= 1 / p.iter_size

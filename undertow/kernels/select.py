@@ -216,6 +216,36 @@ def caffe_update(
     _run("caffe_update", values, gradient, history, scale, decay, rate, momentum)
 
 
+class Together:
+    """`darknet_update`, `momentum_update` or `caffe_update` on many parameters, in one go where kernels can.
+
+    rule: "darknet", "momentum" or "caffe". A copy begins anew.
+    """
+
+    def __init__(self, rule: str) -> None:
+        self.rule = rule
+        self._compiled: Any = None
+
+    def __reduce__(self) -> tuple[type[Together], tuple[str]]:
+        return Together, (self.rule,)
+
+    def __call__(self, rows: Sequence[tuple[Array, ...]], numbers: Sequence[tuple[float, ...]]) -> None:
+        """rows: for each parameter the arrays that the rule's function takes, numbers: the numbers behind them."""
+        name = f"{self.rule}_update"
+        backend = None if current_precision() == "reference" else _compiled_backend()
+        if backend is None or not all(a.dtype == np.float32 and a.size for arrays in rows for a in arrays):
+            fits = False
+        else:
+            fits = all(backend.fits_update(*arrays) for arrays in rows)
+        if backend is None or not fits:
+            for arrays, own in zip(rows, numbers, strict=True):
+                _run(name, *arrays, *own)
+            return
+        if self._compiled is None:
+            self._compiled = backend.Together(self.rule)
+        self._compiled(rows, numbers)
+
+
 def all_finite(x: Array) -> bool:
     """`reference.all_finite`."""
     return bool(_run("all_finite", x))

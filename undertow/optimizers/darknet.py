@@ -10,7 +10,7 @@ import numpy as np
 from undertow.core import Parameter
 from undertow.errors import ShapeError, UndertowError
 from undertow.kernels import select
-from undertow.optimizers.rules import adam, darknet_update
+from undertow.optimizers.rules import adam
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class DarknetSGD:
         if len(self.entries) != len(parameters):
             raise UndertowError("two parameters of a Darknet net have the same name")
         self.momentum, self.decay = momentum, decay
+        self._together = select.Together("darknet")
         self.updates = {name: np.zeros_like(entry.parameter.data) for name, entry in self.entries.items()}
 
     def accumulate(self, factor: float = 1.0, clear: bool = True) -> None:
@@ -57,16 +58,15 @@ class DarknetSGD:
 
     def update(self, rate: float, batch: int) -> None:
         """Move all parameters. rate: from the policy. batch: images per update, `net.batch * subdivisions`."""
-        for name, entry in self.entries.items():
-            if entry.learns:
-                darknet_update(
-                    entry.parameter.data,
-                    self.updates[name],
-                    rate=rate * entry.rate,
-                    batch=batch,
-                    momentum=self.momentum,
-                    decay=self.decay if entry.decays else 0.0,
-                )
+        learning = {name: entry for name, entry in self.entries.items() if entry.learns}
+        if learning:
+            self._together(
+                [(entry.parameter.data, self.updates[name]) for name, entry in learning.items()],
+                [
+                    (self.decay * batch if entry.decays else 0.0, rate * entry.rate / batch, self.momentum)
+                    for entry in learning.values()
+                ],
+            )
 
     def state(self) -> dict[str, np.ndarray]:
         """Copies of what is carried from update to update, by name."""

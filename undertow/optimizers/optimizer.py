@@ -6,7 +6,7 @@ import fnmatch
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -31,6 +31,15 @@ class Multipliers:
 
     rate: float = 1.0
     decay: float = 1.0
+
+
+class Move(NamedTuple):
+    """What is to happen to one parameter in an update. decay: a factor on the decays."""
+
+    parameter: Parameter
+    memory: dict[str, np.ndarray]
+    decay: float
+    rate: float
 
 
 class Optimizer:
@@ -94,10 +103,17 @@ class Optimizer:
         if not math.isfinite(rate):
             raise NonFiniteError(f"the learning rate at iteration {self.iteration} is {rate} ({self.policy})")
         scale = self._norm_scale(moving.values())
+        moves = []
         for name, parameter in moving.items():
             factors = self.multipliers[name]
-            self._move(parameter, self._memory_of(name, parameter), scale, factors.decay, rate * factors.rate)
+            moves.append(Move(parameter, self._memory_of(name, parameter), factors.decay, rate * factors.rate))
+        self._move_all(moves, scale)
         self.iteration += 1
+
+    def _move_all(self, moves: list[Move], scale: float) -> None:
+        """All parameters, each by `_move`. scale: a factor on all gradients."""
+        for move in moves:
+            self._move(move.parameter, move.memory, scale, move.decay, move.rate)
 
     def _move(
         self, parameter: Parameter, memory: dict[str, np.ndarray], scale: float, decay: float, rate: float

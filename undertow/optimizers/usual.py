@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from undertow.core import Parameter
 from undertow.kernels import select
 from undertow.optimizers import rules
-from undertow.optimizers.optimizer import Optimizer, Target
+from undertow.optimizers.optimizer import Move, Optimizer, Target
 from undertow.optimizers.policies import Policy
 
 Memory = dict[str, np.ndarray]
@@ -28,19 +27,22 @@ class SGD(Optimizer):
     ) -> None:
         super().__init__(target, rate, **options)
         self.momentum, self.nesterov = momentum, nesterov
+        self._together = select.Together("momentum")
         if momentum == 0:
             if nesterov:
                 raise ValueError("nesterov needs a momentum above 0")
             self.slots = ()
 
-    def _move(self, parameter: Parameter, memory: Memory, scale: float, decay: float, rate: float) -> None:
-        plain = self.l1_decay == 0 and self.clip_value is None and parameter.grad.shape == parameter.shape
-        if not plain or self.momentum == 0 or self.nesterov:
-            super()._move(parameter, memory, scale, decay, rate)
+    def _move_all(self, moves: list[Move], scale: float) -> None:
+        plain = self.l1_decay == 0 and self.clip_value is None and self.momentum != 0 and not self.nesterov
+        if not plain or any(move.parameter.grad.shape != move.parameter.shape for move in moves):
+            super()._move_all(moves, scale)
             return
-        # Decay and rule in one pass over the parameter.
-        arrays = (parameter.data, parameter.grad, memory["velocity"])
-        select.momentum_update(*arrays, scale, self.weight_decay * decay, rate, self.momentum)
+        # Decay and rule in one pass over the parameters.
+        self._together(
+            [(move.parameter.data, move.parameter.grad, move.memory["velocity"]) for move in moves],
+            [(scale, self.weight_decay * move.decay, move.rate, self.momentum) for move in moves],
+        )
 
     def _update_one(self, w: np.ndarray, g: np.ndarray, memory: Memory, rate: float) -> None:
         if self.momentum == 0:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 
 from undertow.errors import ShapeError
-from undertow.kernels import cpu, reference
+from undertow.kernels import cpu, reference, select
 
 
 @pytest.mark.parametrize("size", [1, 7, 16, 1000, 40_000])
@@ -90,3 +92,40 @@ def test_every_place_is_searched_for_what_is_not_finite(size, rng):
             assert not cpu.all_finite(inner)
             assert not reference.all_finite(inner)
             inner[place] = before
+
+
+@pytest.mark.parametrize(("rule", "count", "numbers"), [
+    ("darknet", 2, (0.032, 0.01, 0.9)), ("momentum", 3, (0.5, 0.0005, 0.1, 0.9)), ("caffe", 3, (1.0, 0.0, 0.1, 0.9)),
+])  # fmt: skip
+def test_many_parameters_at_once_equal_one_after_the_other(rule, count, numbers, rng):
+    """Also when arrays move elsewhere, another parameter comes, numbers change, or a copy goes on."""
+    together = select.Together(rule)
+    sizes = [(3,), (40_000,), (5, 7), (70_000,)]
+    rows = [tuple(rng.standard_normal(s).astype(np.float32) for _ in range(count)) for s in sizes]
+    alone = [tuple(a.copy() for a in arrays) for arrays in rows]
+    for step in range(6):
+        given = [tuple(number * (1 + 0.1 * step) for number in numbers) for _ in rows]
+        together(rows, given)
+        for arrays, own in zip(alone, given, strict=True):
+            getattr(cpu, rule + "_update")(*arrays, *own)
+        for made, right in zip(rows, alone, strict=True):
+            assert all(np.array_equal(a, b) for a, b in zip(made, right, strict=True))
+        if step == 2:
+            rows[1] = tuple(a.copy() for a in rows[1])
+        if step == 3:
+            more = tuple(rng.standard_normal(11).astype(np.float32) for _ in range(count))
+            rows, alone = [*rows, more], [*alone, tuple(a.copy() for a in more)]
+        if step == 4:
+            together = copy.deepcopy(together)
+    with pytest.raises(ShapeError, match="accumulator"):
+        together([(rows[0][0], *(a[:2] for a in rows[0][1:]))], [numbers])
+
+
+def test_what_kernels_cannot_move_together_goes_to_the_reference(rng):
+    rows = [tuple(rng.standard_normal(9) for _ in range(3)), tuple(rng.standard_normal(18)[::2] for _ in range(3))]
+    alone = [tuple(a.copy() for a in arrays) for arrays in rows]
+    select.Together("momentum")(rows, [(1.0, 0.1, 0.1, 0.9)] * 2)
+    for arrays in alone:
+        reference.momentum_update(*arrays, 1.0, 0.1, 0.1, 0.9)
+    for made, right in zip(rows, alone, strict=True):
+        assert all(np.array_equal(a, b) for a, b in zip(made, right, strict=True))

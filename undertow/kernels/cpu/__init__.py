@@ -30,6 +30,7 @@ from undertow.kernels.cpu.pooling import (
 )
 from undertow.kernels.cpu.threads import get_threads, set_threads
 from undertow.kernels.cpu.update import (
+    Together,
     all_finite,
     caffe_update,
     darknet_accumulate,
@@ -84,6 +85,7 @@ def supports(name: str, *args: Any) -> bool:
 
 
 __all__ = [
+    "Together",
     "activate",
     "activate_backward",
     "all_finite",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from undertow.errors import ShapeError
 from undertow.kernels.cpu.raw import plan_update as raw
 from undertow.kernels.cpu.raw.tensor import scratch
+from undertow.kernels.cpu.scripts import Script
 
 Array = np.ndarray
 
@@ -18,34 +21,64 @@ def fits(*arrays: Array) -> bool:
 
 def darknet_accumulate(updates: Array, gradient: Array, factor: float = 1.0) -> None:
     """`reference.darknet_accumulate`."""
-    _check(updates, gradient)
+    _check((updates, gradient))
     raw.accumulate(updates.ctypes.data, gradient.ctypes.data, updates.size, factor)
 
 
 def darknet_update(values: Array, updates: Array, decay: float, rate: float, momentum: float) -> None:
     """`reference.darknet_update`."""
-    _check(updates, values)
-    raw.darknet(values.ctypes.data, updates.ctypes.data, updates.size, decay, rate, momentum)
+    _move("darknet", (values, updates), (decay, rate, momentum))
 
 
 def momentum_update(
     values: Array, gradient: Array, velocity: Array, scale: float, decay: float, rate: float, momentum: float
 ) -> None:
     """`reference.momentum_update`."""
-    _check(velocity, values)
-    _check(velocity, gradient)
-    addresses = (values.ctypes.data, gradient.ctypes.data, velocity.ctypes.data)
-    raw.momentum(*addresses, velocity.size, scale, decay, rate, momentum)
+    _move("momentum", (values, gradient, velocity), (scale, decay, rate, momentum))
 
 
 def caffe_update(
     values: Array, gradient: Array, history: Array, scale: float, decay: float, rate: float, momentum: float
 ) -> None:
     """`reference.caffe_update`."""
-    _check(history, values)
-    _check(history, gradient)
-    addresses = (values.ctypes.data, gradient.ctypes.data, history.ctypes.data)
-    raw.caffe(*addresses, history.size, scale, decay, rate, momentum)
+    _move("caffe", (values, gradient, history), (scale, decay, rate, momentum))
+
+
+def _move(rule: str, arrays: tuple[Array, ...], given: tuple[float, ...]) -> None:
+    _check(arrays)
+    numbers = np.array(given, np.float32)
+    raw.move(rule, tuple(a.ctypes.data for a in arrays), arrays[0].size, numbers.ctypes.data)
+
+
+class Together:
+    """A rule for many parameters in one go: "darknet", "momentum" or "caffe", for `darknet_update` and so on.
+
+    The kernel calls are noted once and made again as long as the arrays stay where they are.
+    """
+
+    def __init__(self, rule: str) -> None:
+        self._rule = rule
+        self._key: list[int] = []
+        self._script: Script | None = None
+        self._numbers = np.empty((0, 0), np.float32)
+
+    def __call__(self, rows: Sequence[tuple[Array, ...]], numbers: Sequence[tuple[float, ...]]) -> None:
+        """rows: the arrays of each parameter, as the rule's function takes them; numbers: what follows them there."""
+        key: list[int] = []
+        for arrays in rows:
+            _check(arrays)
+            key += [a.ctypes.data for a in arrays]
+            key.append(arrays[0].size)
+        if self._script is None or key != self._key or not self._script.still_holds():
+            self._key = key
+            self._numbers = np.empty((len(rows), 4), np.float32)
+            self._script = Script(lambda: self._note(rows))
+        self._numbers[:, : len(numbers[0])] = numbers
+        self._script.play()
+
+    def _note(self, rows: Sequence[tuple[Array, ...]]) -> None:
+        for arrays, own in zip(rows, self._numbers, strict=True):
+            raw.move(self._rule, tuple(a.ctypes.data for a in arrays), arrays[0].size, own.ctypes.data)
 
 
 def all_finite(x: Array) -> bool:
@@ -53,6 +86,8 @@ def all_finite(x: Array) -> bool:
     return raw.all_finite(x.ctypes.data, x.size, scratch())
 
 
-def _check(updates: Array, other: Array) -> None:
-    if updates.shape != other.shape:
-        raise ShapeError(f"an accumulator of shape {updates.shape} does not belong to a parameter of {other.shape}")
+def _check(arrays: tuple[Array, ...]) -> None:
+    first = arrays[0]
+    for other in arrays[1:]:
+        if other.shape != first.shape:
+            raise ShapeError(f"an accumulator of shape {other.shape} does not belong to a parameter of {first.shape}")

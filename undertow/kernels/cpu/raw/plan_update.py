@@ -21,35 +21,12 @@ def accumulate(updates: int, gradient: int, count: int, factor: float) -> None:
     )
 
 
-def darknet(values: int, updates: int, count: int, decay: float, rate: float, momentum: float) -> None:
-    """updates -= decay * values; values += rate * updates; updates *= momentum."""
+def move(rule: str, arrays: tuple[int, ...], count: int, numbers: int) -> None:
+    """`darknet`, `momentum` or `caffe` of source/plan_update.py on arrays of `count` floats; numbers: float32 too."""
+    kernel = getattr(_update, rule)
     team().run(
         ceil_div(count, _UNIT),
-        lambda t, a, b: _update.darknet(values, updates, decay, rate, momentum, a * _UNIT, min(count, b * _UNIT)),
-    )
-
-
-def momentum(
-    values: int, gradient: int, velocity: int, count: int, scale: float, decay: float, rate: float, momentum: float
-) -> None:
-    """velocity = momentum * velocity + scale * gradient + decay * values; values -= rate * velocity."""
-    team().run(
-        ceil_div(count, _UNIT),
-        lambda t, a, b: _update.momentum(
-            values, gradient, velocity, scale, decay, rate, momentum, a * _UNIT, min(count, b * _UNIT)
-        ),
-    )
-
-
-def caffe(
-    values: int, gradient: int, history: int, count: int, scale: float, decay: float, rate: float, momentum: float
-) -> None:
-    """history = momentum * history + rate * (scale * gradient + decay * values); gradient = it; values -= it."""
-    team().run(
-        ceil_div(count, _UNIT),
-        lambda t, a, b: _update.caffe(
-            values, gradient, history, scale, decay, rate, momentum, a * _UNIT, min(count, b * _UNIT)
-        ),
+        lambda t, a, b: kernel(*arrays, numbers, a * _UNIT, min(count, b * _UNIT)),
     )
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from undertow.kernels.cpu.source.compiler import kernel
+from undertow.kernels.cpu.source.compiler import inline, kernel
 from undertow.kernels.cpu.source.simd import (
     LANES,
     VBYTES,
@@ -29,10 +29,14 @@ def accumulate(updates, gradient, factor, i0, i1):
         store_part(updates + 4 * i, v, n)
 
 
-@kernel(floats=("decay", "rate", "momentum"))
-def darknet(values, updates, decay, rate, momentum, i0, i1):
-    """updates -= decay * values (unless decay is 0); values += rate * updates; updates *= momentum."""
-    d, r, m = splat(decay), splat(rate), splat(momentum)
+@kernel
+def darknet(values, updates, numbers, i0, i1):
+    """updates -= decay * values (unless decay is 0); values += rate * updates; updates *= momentum.
+
+    numbers: decay, rate, momentum.
+    """
+    decay = load_float(numbers)
+    d, r, m = splat(decay), splat(load_float(numbers + 4)), splat(load_float(numbers + 8))
     for i in range(i0, i1, LANES):
         n = i1 - i
         w, u = load_part(values + 4 * i, n), load_part(updates + 4 * i, n)
@@ -42,10 +46,19 @@ def darknet(values, updates, decay, rate, momentum, i0, i1):
         store_part(updates + 4 * i, u * m, n)
 
 
-@kernel(floats=("scale", "decay", "rate", "momentum"))
-def momentum(values, gradient, velocity, scale, decay, rate, momentum, i0, i1):
+@inline
+def _four(numbers):
+    """Scale, decay, rate, momentum."""
+    return (
+        splat(load_float(numbers)), splat(load_float(numbers + 4)),
+        splat(load_float(numbers + 8)), splat(load_float(numbers + 12)),
+    )  # fmt: skip
+
+
+@kernel
+def momentum(values, gradient, velocity, numbers, i0, i1):
     """velocity = momentum * velocity + scale * gradient + decay * values; values -= rate * velocity."""
-    s, d, r, m = splat(scale), splat(decay), splat(rate), splat(momentum)
+    s, d, r, m = _four(numbers)
     for i in range(i0, i1, LANES):
         n = i1 - i
         w = load_part(values + 4 * i, n)
@@ -54,15 +67,16 @@ def momentum(values, gradient, velocity, scale, decay, rate, momentum, i0, i1):
         store_part(values + 4 * i, w - v * r, n)
 
 
-@kernel(floats=("scale", "decay", "rate", "momentum"))
-def caffe(values, gradient, history, scale, decay, rate, momentum, i0, i1):
+@kernel
+def caffe(values, gradient, history, numbers, i0, i1):
     """h = momentum * h + rate * (scale * gradient + decay * values), h the history; gradient = h; values -= h."""
-    s, d, r, m = splat(scale), splat(decay), splat(rate), splat(momentum)
+    s, d, r, m = _four(numbers)
+    decays = load_float(numbers + 4) != 0
     for i in range(i0, i1, LANES):
         n = i1 - i
         w = load_part(values + 4 * i, n)
         g = load_part(gradient + 4 * i, n) * s
-        if decay != 0:
+        if decays:
             g = g + w * d
         step = load_part(history + 4 * i, n) * m + g * r
         store_part(history + 4 * i, step, n)
