@@ -115,7 +115,8 @@ class DetectionOutput(NoGradient):
                 field="detection_output_param",
                 remedy="write nms_threshold: 0.45, and eta: 1 or nothing",
             )
-        self.saved = self._open_files() if o.has_field("save_output_param") else None
+        # Published deploy.prototxts have the rest of save_output_param, without a folder: nothing is asked for.
+        self.saved = self._open_files() if o.save_output_param.output_directory else None
         if o.visualize:
             self._warn("visualize is not followed: no pictures are shown",
                        "undertow scope shows boxes over pictures")  # fmt: skip

@@ -183,5 +183,4 @@ def _is_length(word: str) -> bool:
 
 def missing_for_saving(param: Message) -> str | None:
     """The field without which the original writes no files; None where it has all."""
-    needed = ("output_directory", "label_map_file", "name_size_file")
-    return next((name for name in needed if not getattr(param, name)), None)
+    return next((name for name in ("label_map_file", "name_size_file") if not getattr(param, name)), None)
