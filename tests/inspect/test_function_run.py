@@ -60,6 +60,18 @@ def returned():
     return loss(), optimizers.SGD(net, 0.5, momentum=0.9)
 
 
+class Trainer:
+    def __init__(self):
+        self.model = Net()
+        self.optimizer = optimizers.SGD(self.model, 0.25)
+
+    def loss(self):
+        return ut.softmax_cross_entropy(self.model(x), t)
+
+
+trainer = Trainer()
+
+
 def plain_step():
     net.clear_grads()
     loss()[0].backward()
@@ -143,6 +155,12 @@ def test_a_returned_optimiser_tells_how_far_it_would_move_and_moves_nothing(modu
     assert [layer.update for layer in again.layers] == pytest.approx([x.update for x in found.layers], nan_ok=True)
     # A rate that is asked for goes first.
     assert trace_function(f"{module}:returned", rate=0.5).layers[0].update == pytest.approx(found.layers[0].update)
+
+
+def test_a_method_sees_the_fields_of_its_object(module: str) -> None:
+    found = trace_function(f"{module}:trainer.loss")
+    assert found.rule == "SGD with rate 0.25"
+    assert [layer.name for layer in found.layers] == ["model.fc1", "1", "model.fc2", "3"]
 
 
 def test_an_optimiser_that_stands_in_the_module_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

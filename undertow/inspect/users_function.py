@@ -197,12 +197,14 @@ def _items(value: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def surroundings(function: Any) -> dict[str, Any]:
-    """What a function can see by name: itself if it is an object, its own object, its closure, its module."""
+    """What a function can see by name: its own object (itself, if it is one) and the fields, its closure, its module."""
     plain = inspect.unwrap(function.func if isinstance(function, functools.partial) else function)
     found: dict[str, Any] = {} if isinstance(plain, types.FunctionType) else {"": plain}
     if isinstance(plain, types.MethodType):
         found = {"": plain.__self__}
         plain = inspect.unwrap(plain.__func__)
+    if not isinstance(found.get(""), Module):
+        found |= vars(found.get("")) if hasattr(found.get(""), "__dict__") else {}
     if isinstance(plain, types.FunctionType):
         cells = zip(plain.__code__.co_freevars, plain.__closure__ or (), strict=True)
         found |= {name: cell.cell_contents for name, cell in cells if _filled(cell)}
