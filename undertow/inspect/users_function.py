@@ -197,7 +197,7 @@ def _items(value: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def surroundings(function: Any) -> dict[str, Any]:
-    """What a function can see by name: its own object (itself, if it is one) and the fields, its closure, its module."""
+    """What a function can see by name: its own object (itself, if it is one) with its fields, closure, module."""
     plain = inspect.unwrap(function.func if isinstance(function, functools.partial) else function)
     found: dict[str, Any] = {} if isinstance(plain, types.FunctionType) else {"": plain}
     if isinstance(plain, types.MethodType):
