@@ -30,7 +30,13 @@ def check(words: Words) -> int:
 def _of_darknet(words: Words) -> Report:
     from undertow.darknet.check import check as checked
 
-    return checked(words["FILE"], words["DATA"] or None, words["WEIGHTS"] or None, measure=not words["quick"])
+    return checked(
+        words["FILE"],
+        words["DATA"] or None,
+        words["WEIGHTS"] or None,
+        measure=not words["quick"],
+        tokenized=words["tokenized"],
+    )
 
 
 def _of_caffe(words: Words) -> Report:
@@ -68,9 +74,10 @@ CHECK = Command(
     (
         Flag("json", "switch", "findings and numbers as JSON"),
         Flag("quick", "switch", "of a cfg: estimate the time of an iteration instead of measuring it"),
+        Flag("tokenized", "switch", "of a cfg for texts: DATA holds numbers with blanks between them"),
         Flag("python_layers", "switch", "of a prototxt: import the Python layers that it names"),
     ),
-    "what is wrong with a cfg, its .data file and weights, or with a solver's or net's prototxt and a caffemodel, "
-    "before hours are lost; 1 when a training would fail",
+    "what is wrong with a cfg, its .data file (of a net for texts: its text) and weights, or with a solver's or net's "
+    "prototxt and a caffemodel, before hours are lost; 1 when a training would fail",
     check,
 )

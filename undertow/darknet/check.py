@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from undertow.darknet.check_labels import check_classes, check_masks, is_segmenter, listed, some
+from undertow.darknet.check_text import check_text
 from undertow.darknet.detection.anchors import calc_anchors, iou_of_sizes
 from undertow.darknet.files.cfg import Config, read_cfg
 from undertow.darknet.files.choice import check_trainable, choose_dialect
@@ -36,11 +37,17 @@ _PASSES, _ASSUMED_GFLOPS = 3, 50.0
 
 
 def check(
-    cfg: PathLike, data: PathLike | None = None, weights: PathLike | None = None, *, measure: bool = True
+    cfg: PathLike,
+    data: PathLike | None = None,
+    weights: PathLike | None = None,
+    *,
+    measure: bool = True,
+    tokenized: bool = False,
 ) -> Report:
     """Look at everything a training with these files would need; nothing is written.
 
-    measure: take real training steps on pictures of noise for the time of an iteration; otherwise it is estimated from
+    data: a .data file, of a net for texts the text. tokenized: it holds numbers with blanks between them.
+    measure: take real training steps on noise for the time of an iteration; otherwise it is estimated from
     the operations. Problems are findings, not exceptions.
     """
     report = Report()
@@ -62,8 +69,10 @@ def check(
             _check_named_files(report, shapes)
             if weights:
                 _check_weights(report, weights, shapes)
-            if data:
+            if data and shapes.net.channels:
                 _check_data(report, data, shapes)
+            elif data:
+                check_text(report, data, shapes, tokenized)
             _check_cost(report, config, shapes, measure)
     for message in dict.fromkeys(str(entry.message) for entry in told if issubclass(entry.category, UndertowWarning)):
         report.add("warning", "files", message)
@@ -77,9 +86,14 @@ def _heads(shapes: NetworkShapes) -> list[tuple[int, HeadOptions]]:
 def _check_schedule(report: Report, config: Config, shapes: NetworkShapes) -> None:
     options = shapes.net
     report.numbers |= {"batch": options.batch, "subdivisions": options.subdivisions, "max_batches": options.max_batches}
-    report.add(
-        "note", "schedule", f"{options.batch} pictures in an iteration, {options.pass_batch} at once (subdivisions)"
-    )
+    if options.channels:
+        text = f"{options.batch} pictures in an iteration, {options.pass_batch} at once (subdivisions)"
+    else:
+        text = (
+            f"{options.batch} streams of {options.time_steps} samples in an iteration, {options.pass_batch} samples "
+            "at once (time_steps, subdivisions)"
+        )
+    report.add("note", "schedule", text)
     if options.max_batches <= 0:
         report.add(
             "error", "schedule", f"{config.file}:{config.net.line}: max_batches is missing or 0: nothing is trained"
@@ -160,11 +174,8 @@ def _check_data(report: Report, data: PathLike, shapes: NetworkShapes) -> None:
             images = _check_boxes(report, source, shapes)
         elif is_segmenter(shapes):
             images = check_masks(report, source, shapes)
-        elif shapes.net.channels:
-            images = check_classes(report, source, shapes)
         else:
-            report.add("warning", "data", f"{source.file} is not looked at: {shapes.file} reads no pictures")
-            return
+            images = check_classes(report, source, shapes)
     except UndertowError as problem:
         report.add("error", "data", str(problem))
         return
@@ -327,7 +338,8 @@ def _check_cost(report: Report, config: Config, shapes: NetworkShapes, measure: 
     report.add(
         "note",
         "time",
-        f"{seconds:.2f} s an iteration ({how}), {hours:.1f} hours for max_batches; loading pictures aside",
+        f"{seconds:.2f} s an iteration ({how}), {hours:.1f} hours for max_batches"
+        f"{'; loading pictures aside' if shapes.net.channels else ''}",
     )
 
 
@@ -345,7 +357,8 @@ def _measured(config: Config, shapes: NetworkShapes) -> float:
     net = Network(config, choose_dialect(config)[0])
     net.keep_deltas = False
     # Noise: pictures of one colour have no deviation, and the gradients of batch norms that divide by it overflow.
-    images = np.random.default_rng(0).random((net.batch, *net.options.input_shape), np.float32)
+    shape = net.options.input_shape if net.c else (net.inputs,)
+    images = np.random.default_rng(0).random((net.batch, *shape), np.float32)
     truth, times = np.zeros((net.batch, net.truths), np.float32), []
     for _ in range(4):
         start = time.perf_counter()

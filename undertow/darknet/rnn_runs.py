@@ -47,7 +47,9 @@ def rnn_training(
     arguments and errors as for `undertow.darknet.runs.training`.
     """
     options, watcher = options or TrainOptions(), watcher or TrainingWatcher()
-    net, begun = network_to_train(cfg, weights, options, dialect, watcher, strict, check_text_net)
+    net, begun = network_to_train(
+        cfg, weights, options, dialect, watcher, strict, lambda net: check_text_net(net.shapes)
+    )
     steps = net.options.time_steps
     tokens = (read_tokenized if tokenized else read_characters)(text, net.inputs)
     streams = TextSet(text, tokens, net.inputs, net.batch // steps, steps, options.seed)
@@ -75,7 +77,7 @@ def load_writer(
     chosen, why = (dialect, "") if dialect else choose_dialect(config, weights)
     net = Network(config, chosen)
     net.dialect_reason = why
-    check_text_net(net)
+    check_text_net(net.shapes)
     if weights is not None:
         net.load_weights(weights, strict=strict)
     for layer in net.layers:

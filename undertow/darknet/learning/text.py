@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from undertow.darknet.files.issues import Issue
+from undertow.darknet.files.shapes import NetworkShapes
 from undertow.darknet.files.textfiles import LARGEST_TEXT, read_text, show, telling_system_errors
 from undertow.darknet.layers.layers_recurrent import RecurrentLayer
 from undertow.darknet.learning.dataset import Sample
 from undertow.darknet.learning.prefetch import Prefetcher
 from undertow.darknet.learning.trainer import Trainer
-from undertow.darknet.network import Network
 from undertow.data.crand import CounterRandom
 from undertow.errors import FormatError
 
@@ -158,13 +158,20 @@ class RnnTrainer(Trainer):
         return number % (self.options.save_every or 10000) == 0
 
 
-def check_text_net(net: Network) -> None:
-    """Raise FormatError when the net cannot learn which character follows which."""
-    if net.c or net.truths != net.inputs:
+def check_text_net(shapes: NetworkShapes) -> None:
+    """Raise FormatError when a net cannot learn which character follows which."""
+    if shapes.net.channels:
         raise FormatError(
-            f"a net for texts gives as many values as it takes, here {net.truths} and {net.inputs}",
-            file=net.config.file,
-            line=net.shapes.output.line,
-            layer=net.shapes.output.index,
+            "a net for texts takes characters, this one takes pictures",
+            file=shapes.file,
+            line=shapes.line,
+            remedy="set inputs=256 in [net], without width=, height= and channels=",
+        )
+    if shapes.truths != shapes.inputs:
+        raise FormatError(
+            f"a net for texts gives as many values as it takes, here {shapes.truths} and {shapes.inputs}",
+            file=shapes.file,
+            line=shapes.output.line,
+            layer=shapes.output.index,
             remedy="set inputs=256 in [net], and let the layer before [softmax] give 256",
         )
