@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import runpy
 import sys
 import tempfile
@@ -25,6 +26,12 @@ _OF_PYTHON_2 = {
 }  # fmt: skip
 _CONVERT = "if this is a script for Python 2, `2to3 -w {file}`, of Python up to 3.12, brings it to Python 3"
 
+_TABS = "`expand -t 8 {file}` makes blanks of tabs, as Python 2 read them"
+_NO_LIST = re.compile(r"'(dict_keys|dict_values|dict_items|map|filter|zip|range)'")
+_LISTS = (
+    "If this is a script for Python 2: what was a list there is none in Python 3. `2to3 -w FILE`, of Python up to 3.12, "
+    "puts list(...) around it."
+)
 _ONE_NUMBER = (
     "NumPy from 2.4 on makes a number only of an array without axes, such as the loss of Caffe's own layers. One of "
     "shape (1,), as loss layers in Python make: `float(net.blobs['loss'].data.item())`, or pip install 'numpy<2.4'."
@@ -58,19 +65,24 @@ def main(arguments: list[str]) -> int:
         if not isinstance(error, SyntaxError) and error.name not in _OF_PYTHON_2:
             raise
         file, line, reason = _where(error)
-        print(f"error: {describe(reason, file, line, remedy=_CONVERT.format(file=file))}", file=sys.stderr)
+        remedy = _TABS if isinstance(error, TabError) else _CONVERT
+        print(f"error: {describe(reason, file, line, remedy=remedy.format(file=file))}", file=sys.stderr)
         return 1  # as Python ends with any exception
     except TypeError as error:
         if "0-dimensional arrays" in str(error):
             error.add_note(_ONE_NUMBER)
+        elif _NO_LIST.search(str(error)):
+            error.add_note(_LISTS)
         raise
 
 
 def _where(error: Exception) -> tuple[str, int | None, str]:
     """File, line and reason: where a SyntaxError lies, and where others were raised."""
-    if isinstance(error, SyntaxError) and error.filename is not None and os.path.exists(error.filename):
+    if isinstance(error, SyntaxError) and error.filename is not None and not error.filename.startswith("<"):
         code = f": {error.text.strip()}" if error.text else ""
-        return error.filename, error.lineno, f"{error.msg}{code}"
+        # That of `-c` is gone already.
+        file = error.filename if os.path.exists(error.filename) else os.path.basename(error.filename)
+        return file, error.lineno, f"{error.msg}{code}"
     last = traceback.extract_tb(error.__traceback__)[-1]
     code = f": {last.line}" if last.line else ""
     return last.filename, last.lineno, f"{error}{code}"

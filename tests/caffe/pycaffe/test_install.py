@@ -150,6 +150,17 @@ def test_scripts_for_python_2_are_told_how_to_go_on(tmp_path: Path, text: str, l
     assert re.search(r"`2to3 -w (.*/)?script\.py`", told)
 
 
+def test_tabs_lists_and_programs_of_python_2(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("if 1:\n        pass\n\tpass\n")
+    told = run("script.py", cwd=tmp_path).stderr
+    assert re.search(r"error: .*script\.py:3: inconsistent use of tabs.* `expand -t 8 .*script\.py` makes blanks", told)
+    (tmp_path / "script.py").write_text("print({1: 2}.keys()[0])\n")
+    told = run("script.py", cwd=tmp_path).stderr
+    assert "script.py" in told
+    assert told.rstrip().endswith("puts list(...) around it.")
+    assert "error: program.py:1: Missing parentheses" in run("-c", "print 1", cwd=tmp_path).stderr
+
+
 def test_python_2_in_a_module_of_a_script_is_told_where_it_is(tmp_path: Path) -> None:
     (tmp_path / "helper.py").write_text("def show():\n    print 1\n")
     (tmp_path / "script.py").write_text("import helper\n")
