@@ -29,7 +29,7 @@ _CONVERT = "if this is a script for Python 2, `2to3 -w {file}`, of Python up to 
 _TABS = "`expand -t 8 {file}` makes blanks of tabs, as Python 2 read them"
 _NO_LIST = re.compile(r"'(dict_keys|dict_values|dict_items|map|filter|zip|range)'")
 _LISTS = (
-    "If this is a script for Python 2: what was a list there is none in Python 3. `2to3 -w FILE`, of Python up to 3.12, "
+    "If this is a script for Python 2: a list there is none here. `2to3 -w FILE`, of Python up to 3.12, "
     "puts list(...) around it."
 )
 _ONE_NUMBER = (
