@@ -310,13 +310,20 @@ class ConvUnit(Unit):
         """Gradients of parameters to the program."""
         program = self.program
         if self.norm is not None:
-            for number, gradient in ((self.gamma, self.norm.ggamma), (self.beta, self.norm.gbeta)):
-                if program.wants(number):
-                    program.give(number, gradient)
+            self._give(self.gamma, self.norm.ggamma)
+            self._give(self.beta, self.norm.gbeta)
         if self.wants_b and self.b is not None:
-            program.give(self.b, self._gbias)
+            self._give(self.b, self._gbias)
         if gw is not None:
             program.give(self.w, gw)
+
+    def _give(self, number: int, gradient: Array) -> None:
+        """A copy of a small gradient, in the array of every replay: what reads it then finds it where it was."""
+        program = self.program
+        if program.wants(number):
+            buffer = program.gradient_buffer(number)
+            buffer[...] = gradient
+            program.give(number, buffer)
 
 
 def _floats(array: Array) -> Array:
