@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from tests.darknet.training.scenes import Scene
+from undertow.darknet.files.memory import PROCESS
+from undertow.darknet.learning import trainer
 
 
 def checked(undertow: Any, *words: object) -> tuple[int, list[str], dict[str, Any]]:
@@ -134,7 +136,20 @@ def test_the_time_can_be_measured(undertow: Any, scene: Scene) -> None:
     assert answer.status == 0, answer.out
     assert "(measured)" in answer.out
     numbers = json.loads(undertow("check", scene.cfg, scene.data, "-json").out)["numbers"]
-    assert numbers["peak_memory_bytes"] > numbers["memory_bytes"] > 0
+    assert numbers["peak_memory_bytes"] > numbers["pass_memory_bytes"] > 0
+
+
+def test_the_memory_of_a_training_counts_the_largest_size_and_what_is_loaded_ahead(undertow: Any, scene: Scene) -> None:
+    _, lines, numbers = checked(undertow, scene.cfg)
+    ahead = max(4, 4 * trainer.usual_workers())  # batch=4 pictures of 3 * 32 * 32 values with 90 boxes of 5
+    assert numbers["loaded_ahead_bytes"] == 4 * ahead * (3 * 32 * 32 + 450)
+    assert numbers["memory_bytes"] == numbers["pass_memory_bytes"] + numbers["loaded_ahead_bytes"] + PROCESS
+    scene.write_cfg(random=1)
+    _, lines, larger = checked(undertow, scene.cfg)
+    assert said(lines, "samples of 608 x 608 (random=1)")
+    scene.write_cfg(size=608)
+    whole = checked(undertow, scene.cfg)[2]
+    assert all(larger[name] == whole[name] for name in whole if name.endswith("_bytes"))
 
 
 @pytest.mark.parametrize(

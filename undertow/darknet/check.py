@@ -18,10 +18,12 @@ from undertow.darknet.files.choice import check_trainable, choose_dialect
 from undertow.darknet.files.datafile import DataFile, read_data
 from undertow.darknet.files.imagelist import ImageList
 from undertow.darknet.files.labels import LabelReader
+from undertow.darknet.files.memory import PROCESS
 from undertow.darknet.files.options_heads import DetectionOptions, RegionOptions, YoloOptions
 from undertow.darknet.files.paths import named_file
 from undertow.darknet.files.shapes import NetworkShapes, bytes_text, check_memory, infer_shapes
 from undertow.darknet.files.weights import WeightsFile, read_weights
+from undertow.darknet.learning import classifier, trainer
 from undertow.darknet.network import Network
 from undertow.data.images import image_size
 from undertow.errors import FormatError, UndertowError, UndertowWarning
@@ -312,13 +314,19 @@ def _check_anchors(report: Report, boxes: np.ndarray, shapes: NetworkShapes) -> 
 
 
 def _check_cost(report: Report, config: Config, shapes: NetworkShapes, measure: bool) -> None:
-    needed = shapes.memory(training=True)
-    report.numbers["memory_bytes"] = needed
+    largest = _at_its_largest(config, shapes)
+    needed, loaded = largest.memory(training=True), _loaded_ahead(largest)
+    total = needed + loaded + PROCESS
+    report.numbers |= {"memory_bytes": total, "pass_memory_bytes": needed, "loaded_ahead_bytes": loaded}
+    of = "" if largest is shapes else f" of {largest.net.width} x {largest.net.height} (random=1)"
     report.add(
-        "note", "memory", f"about {bytes_text(needed)} for one pass of {shapes.net.pass_batch} pictures (estimated)"
+        "note",
+        "memory",
+        f"about {bytes_text(total)} (estimated): {bytes_text(needed)} for one pass of {shapes.net.pass_batch} "
+        f"samples{of}, {bytes_text(loaded)} for pictures loaded ahead, {bytes_text(PROCESS)} for Python and kernels",
     )
     try:
-        check_memory(shapes, training=True)
+        check_memory(largest, training=True)
     except UndertowError as problem:
         report.add("error", "memory", str(problem))
         return
@@ -341,6 +349,25 @@ def _check_cost(report: Report, config: Config, shapes: NetworkShapes, measure: 
         f"{seconds:.2f} s an iteration ({how}), {hours:.1f} hours for max_batches"
         f"{'; loading pictures aside' if shapes.net.channels else ''}",
     )
+
+
+def _at_its_largest(config: Config, shapes: NetworkShapes) -> NetworkShapes:
+    """The shapes at the largest size that a training takes: with random=1 sizes vary."""
+    heads = [head for _, head in _heads(shapes) if not isinstance(head, DetectionOptions)]
+    varied = heads[-1].random if heads else shapes.net.random
+    side = trainer.LAST_SIZE if heads else classifier.LARGEST_SIZE
+    if not varied or shapes.net.width * shapes.net.height >= side * side:
+        return shapes
+    return infer_shapes(
+        config.with_values(0, {"width": side, "height": side}), fork=choose_dialect(config)[0].fork or None
+    )
+
+
+def _loaded_ahead(shapes: NetworkShapes) -> int:
+    """Bytes of the pictures that wait for the trainer; texts are not loaded ahead."""
+    net = shapes.net
+    waiting = max(net.pass_batch * net.subdivisions, 4 * trainer.usual_workers()) if net.channels else 0
+    return 4 * waiting * (shapes.inputs + shapes.truths)
 
 
 def peak_memory() -> int | None:

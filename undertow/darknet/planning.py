@@ -8,6 +8,7 @@ import numpy as np
 
 from undertow.core.modes import no_grad, test_mode
 from undertow.core.variable import Variable
+from undertow.darknet.files.memory import RECURRENT
 from undertow.darknet.layers.layers_loss import HeadLayer, LossLayer
 from undertow.darknet.learning.nonfinite import check_losses, first_ruined
 from undertow.errors import GraphError, NonFiniteError
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from undertow.plans.program import Program
 
 Array = np.ndarray[Any, Any]
-
-# Their passes hand arrays on from one to the next in Python, which a plan does not see.
-RECURRENT = frozenset({"rnn", "crnn", "gru", "lstm", "conv_lstm", "history"})
 
 
 class NetworkPlans:

@@ -13,6 +13,7 @@ from typing import overload
 
 from undertow.darknet.files.cfg import Config
 from undertow.darknet.files.layer_shape import LayerShape, Shape, ShapeBuilder, image_text
+from undertow.darknet.files.memory import training_bytes
 from undertow.darknet.files.options import fork_sign, read_layer_options, read_net_options, section_type
 from undertow.darknet.files.options_net import NetOptions
 from undertow.darknet.files.shape_rules import RULES
@@ -23,12 +24,6 @@ __all__ = ["LayerShape", "NetworkShapes", "Shape", "check_memory", "infer_shapes
 _FLOAT = 4
 _INT32 = 2**31
 _BEYOND = 2**62
-# Arrays of the size of its output that a layer keeps in training, if not one: a route is made in place; masks, draws
-# and copies of dropout; the inner arrays of recurrent layers.
-_KEPT = {"route": 0, "dropout": 7, "rnn": 24, "crnn": 24, "lstm": 36, "conv_lstm": 36, "gru": 40}
-# Arrays of the size of its parameters, if not three (values, accumulators, gradients): convolutions add to the
-# accumulators at once, and keep a packed form of some.
-_PER_PARAMETER = {"convolutional": 2.25}
 
 
 @dataclass(frozen=True)
@@ -85,23 +80,13 @@ class NetworkShapes(Sequence[LayerShape]):
         """Bytes for input, outputs and parameters; with training also for their gradients and what is kept meanwhile.
 
         batch: samples in a pass, the cfg's unless given. An estimate. At inference in the original's terms: every layer
-        has its output. In training as it is here: see `_training_memory`.
+        has its output. In training as it is here: see `undertow.darknet.files.memory`.
         """
         samples = self.net.pass_batch if batch is None else batch
         if training:
-            return self._training_memory(samples)
+            return training_bytes(self.layers, self.inputs, samples)
         values = samples * (self.inputs + sum(layer.outputs for layer in self.layers)) + self.parameters
         return _FLOAT * values + max((layer.workspace for layer in self.layers), default=0)
-
-    def _training_memory(self, samples: int) -> int:
-        """What a plan takes: outputs of all layers, gradients one layer at a time, parameters with accumulators.
-
-        Fitted to peaks that were measured for nets of 2012 to 2020, which it meets within a third.
-        """
-        kept = sum(_KEPT.get(layer.type, 1) * layer.outputs for layer in self.layers)
-        largest = max((layer.outputs for layer in self.layers), default=0)
-        parameters = sum(_PER_PARAMETER.get(layer.type, 3) * layer.stored for layer in self.layers)
-        return int(_FLOAT * (parameters + samples * (self.inputs + kept + largest)))
 
 
 def infer_shapes(config: Config, *, fork: bool | None = None) -> NetworkShapes:

@@ -11,6 +11,7 @@ from undertow.darknet.files.layer_shape import LayerShape
 from undertow.darknet.files.options_layers import LayerOptions, LocalOptions
 from undertow.darknet.layers.layer import BuildContext, Layer, Pass, as_image
 from undertow.darknet.layers.layers_plain import activate
+from undertow.darknet.layers.layers_weighted import scaled
 from undertow.darknet.layers.local_function import LocallyConnected, LocalWindows
 
 
@@ -30,8 +31,8 @@ class Local(Layer):
         self.pad = self.size // 2 if given.pad else 0
         self._windows = LocalWindows(self.size, self.stride, self.pad, (self.out_h, self.out_w))
         fan_in = self.c * self.size * self.size
-        weights = context.rng.uniform(-1, 1, (self.out_h * self.out_w, self.n, fan_in)) * np.sqrt(2 / fan_in)
-        self.add_parameter("weights", weights.astype(context.dtype))
+        weights = context.rng.uniform(-1, 1, (self.out_h * self.out_w, self.n, fan_in))
+        self.add_parameter("weights", scaled(weights, np.sqrt(2 / fan_in), context))
         self.add_parameter("biases", np.zeros(self.outputs, context.dtype))
 
     def forward(self, x: Variable, run: Pass) -> Variable:

@@ -162,7 +162,7 @@ class Convolutional(WeightedLayer):
             return
         kernel = (self.n, self.c // self.groups, self.size, self.size)
         scale = np.sqrt(2 / (kernel[1] * self.size * self.size))
-        self.add_parameter("weights", (scale * context.rng.standard_normal(kernel)).astype(context.dtype))
+        self.add_parameter("weights", scaled(context.rng.standard_normal(kernel), scale, context))
         self._add_biases(self.n, context)
 
     def forward(self, x: Variable, run: Pass) -> Variable:
@@ -206,8 +206,8 @@ class Deconvolutional(WeightedLayer):
         self.n, self.size, self.stride, self.pad = given.filters, given.size, given.stride, given.border
         self.geometry = ConvGeometry((self.stride, self.stride), (self.pad,) * 4)
         scale = 0.02 * self.out_w * self.out_h / (self.w * self.h)
-        weights = scale * context.rng.standard_normal((self.c, self.n, self.size, self.size))
-        self.add_parameter("weights", weights.astype(context.dtype))
+        weights = context.rng.standard_normal((self.c, self.n, self.size, self.size))
+        self.add_parameter("weights", scaled(weights, scale, context))
         self._add_biases(self.n, context)
 
     def forward(self, x: Variable, run: Pass) -> Variable:
@@ -225,11 +225,17 @@ class Connected(WeightedLayer):
     def __init__(self, options: LayerOptions, shape: LayerShape, context: BuildContext) -> None:
         super().__init__(options, shape, context)
         scale = np.sqrt(2 / self.inputs)
-        weights = scale * context.rng.uniform(-1, 1, (self.outputs, self.inputs))
-        self.add_parameter("weights", weights.astype(context.dtype))
+        weights = context.rng.uniform(-1, 1, (self.outputs, self.inputs))
+        self.add_parameter("weights", scaled(weights, scale, context))
         self._add_biases(self.outputs, context)
 
     def forward(self, x: Variable, run: Pass) -> Variable:
         x = as_rows(x)
         weights, biases = self.parameters["weights"], self.parameters["biases"]
         return self._finish(linear(x, weights) if self.batch_normalize else linear(x, weights, biases), run)
+
+
+def scaled(drawn: Array, scale: float, context: BuildContext) -> Array:
+    """What was drawn, times scale, as parameters; in place, since a large layer would need its memory twice."""
+    drawn *= scale
+    return drawn.astype(context.dtype)

@@ -21,6 +21,7 @@ from undertow.errors import FormatError, UndertowError
 
 # random=1: sides of 4..14 times 32, a new one every 40 iterations.
 SMALLEST_STEPS, SIZES, SIZE_ITERATIONS = 4, 11, 40
+LARGEST_SIZE = (SMALLEST_STEPS + SIZES - 1) * SIZE_STEP
 # The draws of sizes, numbered beyond those of the samples.
 _SIZE_COUNTER = 1 << 48
 _LOOKED_AT = 20_000

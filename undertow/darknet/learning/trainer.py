@@ -286,7 +286,7 @@ class Trainer:
     def _samples(self) -> Prefetcher[Sample]:
         """Samples from the present place on, loaded ahead: one iteration, and at least four for each worker."""
         start, batch, images = self.net.seen, self.net.batch, self.images_per_iteration
-        workers = self.options.workers or min(8, max(2, os.cpu_count() or 1))
+        workers = self.options.workers or usual_workers()
 
         def load(number: int) -> Sample:
             iteration = (start + number // batch * batch) // images
@@ -434,6 +434,11 @@ class Trainer:
         for issue in skipped[self._reported :]:
             self.watcher.note(f"{issue}; skipped, {len(skipped)} so far")
         self._reported = len(skipped)
+
+
+def usual_workers() -> int:
+    """Threads that load pictures, unless the options say another number."""
+    return min(8, max(2, os.cpu_count() or 1))
 
 
 def check_length(net: Network) -> None:

@@ -11,10 +11,10 @@ from undertow.core.function import Function
 from undertow.core.hooks import Arrays, FunctionHook, MaybeArrays
 from undertow.core.modes import train_mode
 from undertow.core.variable import Variable
+from undertow.darknet.files.memory import RECURRENT
 from undertow.darknet.layers.layer import Layer
 from undertow.darknet.layers.layers_loss import LossLayer
 from undertow.darknet.network import Network
-from undertow.darknet.planning import RECURRENT
 from undertow.inspect.statistics import statistics_of
 from undertow.inspect.trace import LayerTrace, Trace
 from undertow.inspect.trace_nets import HANDED_ON
