@@ -40,6 +40,10 @@ function vectors(place, network, numbers) {
       spot.append(h("p", { class: "soft" }, "There is none."));
       continue;
     }
+    if (values.length === 1) {
+      spot.append(h("p", {}, `A single number: ${numberText(values[0])}`));
+      continue;
+    }
     const low = Math.min(0, ...values);
     const high = Math.max(0, ...values);
     charts.push(
@@ -56,7 +60,7 @@ function vectors(place, network, numbers) {
         "p",
         { class: "soft" },
         values.length <= 16
-          ? values.map((value, i) => `${i}: ${numberText(value)}`).join("   ")
+          ? values.map((value, i) => `${i}: ${numberText(value)}`).join(", ")
           : `${values.length} values from ${numberText(Math.min(...values))} to ${numberText(Math.max(...values))}`,
       ),
     );
