@@ -163,6 +163,8 @@ class Blob:
         self._views.pop("data", None)
 
     def _check_count(self, other: Blob) -> None:
+        if not isinstance(other, Blob):
+            raise WrongKind(f"a blob shares the memory of a Blob, not {shown(other)}", remedy="give net.blobs[name]")
         if other.count != self.count or other.dtype != self.dtype:
             raise ShapeError(f"a blob of shape {self.shape} cannot share the memory of one of shape {other.shape}")
 

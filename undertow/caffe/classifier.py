@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from undertow.caffe import io
+from undertow.caffe.arguments import WrongKind, is_sequence, lengths_of, shown
 from undertow.caffe.pycaffe import Net
 from undertow.caffe.runtime import TEST
 from undertow.errors import ShapeError
@@ -71,7 +72,8 @@ class Classifier(PictureNet):
     ) -> None:
         super().__init__(model_file, pretrained_file, mean, input_scale, raw_scale, channel_swap)
         self.crop_dims = np.array(self.blobs[self.inputs[0]].data.shape[2:])
-        self.image_dims = self.crop_dims if image_dims is None or not len(image_dims) else image_dims
+        empty = image_dims is None or (is_sequence(image_dims) and not list(image_dims))
+        self.image_dims = self.crop_dims if empty else lengths_of(image_dims, "image_dims", 2, 1)
 
     def predict(self, inputs: Sequence[Array], oversample: bool = True) -> Array:
         """Probabilities (pictures, classes).
@@ -79,7 +81,10 @@ class Classifier(PictureNet):
         inputs: pictures (height, width, channels). oversample: the mean over the corners, the middle and their mirror
         images; otherwise the middle alone.
         """
-        if not len(inputs):
+        if not is_sequence(inputs):
+            raise WrongKind(f"inputs is a list of pictures, not {shown(inputs)}", remedy="give [picture]")
+        inputs = list(inputs)
+        if not inputs:
             raise ShapeError("there are no pictures to predict", remedy="give a list of at least one")
         size = (int(self.image_dims[0]), int(self.image_dims[1]))
         resized = np.array([io.resize_image(picture, size) for picture in inputs], np.float32)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from undertow.caffe import io
+from undertow.caffe.arguments import WrongKind, WrongValue, array_of, is_sequence, shown, whole
 from undertow.caffe.classifier import PictureNet
 from undertow.errors import MissingPackage, ShapeError
 
@@ -42,7 +43,7 @@ class Detector(PictureNet):
         name = self.inputs[0]
         channels, height, width = self.blobs[name].data.shape[1:]
         self.crop_dims = np.array([height, width, channels])
-        self.context_pad = context_pad
+        self.context_pad = None if context_pad is None else whole(context_pad, "context_pad", 0)
         self.crop_mean = np.zeros((height, width, channels), np.float32)
         mean = self.transformer.mean.get(name)
         if not context_pad or mean is None:
@@ -60,7 +61,7 @@ class Detector(PictureNet):
         """From (picture's path, its windows) to dicts of window, prediction and filename, in order."""
         crops: list[Array] = []
         places: list[tuple[PathLike, Sequence[float]]] = []
-        for path, windows in images_windows:
+        for path, windows in _pairs(images_windows):
             picture = io.load_image(path).astype(np.float32)
             for window in windows:
                 crops.append(self.crop(picture, window))
@@ -89,7 +90,10 @@ class Detector(PictureNet):
 
     def crop(self, im: Array, window: Sequence[float]) -> Array:
         """The part of a picture (height, width, channels) in a window, with its border of `context_pad`."""
-        top, left, bottom, right = (int(side) for side in window)
+        sides = array_of(window, "a window")
+        if sides.shape != (4,) or not np.isfinite(sides).all():
+            raise WrongValue(f"a window is four numbers, not {shown(window)}", remedy="give (ymin, xmin, ymax, xmax)")
+        top, left, bottom, right = (int(side) for side in sides)
         part = im[top:bottom, left:right]
         if not part.size:
             raise ShapeError(
@@ -117,3 +121,15 @@ class Detector(PictureNet):
         place = np.s_[outside[0] : outside[0] + inside[0], outside[1] : outside[1] + inside[1]]
         result[place] = io.resize_image(im[top:bottom, left:right], (int(inside[0]), int(inside[1])))
         return result
+
+
+def _pairs(images_windows: Any) -> Iterator[tuple[PathLike, Iterable[Sequence[float]]]]:
+    """Pairs of a path and its windows. Raises WrongKind for anything else."""
+    remedy = "give [(path, [(ymin, xmin, ymax, xmax), ...]), ...]"
+    if isinstance(images_windows, str | bytes) or not is_sequence(images_windows):
+        raise WrongKind(f"pairs of a picture and its windows are needed, not {shown(images_windows)}", remedy=remedy)
+    for pair in images_windows:
+        windows = pair[1] if isinstance(pair, tuple | list) and len(pair) == 2 else None
+        if isinstance(windows, str | bytes | dict) or not is_sequence(windows):
+            raise WrongKind(f"a pair of a picture and its windows is needed, not {shown(pair)}", remedy=remedy)
+        yield pair[0], windows

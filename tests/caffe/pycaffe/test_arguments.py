@@ -11,6 +11,7 @@ import pytest
 
 import undertow.caffe as caffe
 from tests.caffe.pycaffe.nets import DEPLOY, RANDOM, write
+from tests.caffe.pycaffe.test_pictures import files
 from undertow.caffe import draw
 from undertow.caffe.arguments import WrongKind, WrongValue
 from undertow.caffe.proto.api import read_prototxt
@@ -35,6 +36,10 @@ class World:
         self.solver = caffe.SGDSolver("solver.prototxt")
         self.message = read_prototxt(self.deploy)
         self.picture = np.random.default_rng(0).random((6, 6, 3)).astype(np.float32)
+        model, weights = files(folder)
+        self.classifier = caffe.Classifier(model, weights)
+        self.detector = caffe.Detector(model, weights)
+        self.pictures = model, weights
         self.transformer = caffe.io.Transformer({"data": (1, 3, 6, 6)})
 
     def make(self, *given: Any, **named: Any) -> caffe.Net:
@@ -115,6 +120,18 @@ CALLS: dict[str, Callable[[World, Any], object]] = {
     "set_raw_scale": lambda w, x: caffe.io.Transformer({"data": (1, 3, 6, 6)}).set_raw_scale("data", x),
     "set_input_scale": lambda w, x: caffe.io.Transformer({"data": (1, 3, 6, 6)}).set_input_scale("data", x),
     "set_mean": lambda w, x: caffe.io.Transformer({"data": (1, 3, 6, 6)}).set_mean("data", x),
+    "Classifier(x)": lambda w, x: caffe.Classifier(x, w.pictures[1]),
+    "Classifier(image_dims)": lambda w, x: caffe.Classifier(*w.pictures, image_dims=x),
+    "Classifier(mean)": lambda w, x: caffe.Classifier(*w.pictures, mean=x),
+    "Classifier(channel_swap)": lambda w, x: caffe.Classifier(*w.pictures, channel_swap=x),
+    "predict": lambda w, x: w.classifier.predict(x),
+    "predict([x])": lambda w, x: w.classifier.predict([x]),
+    "Detector(context_pad)": lambda w, x: caffe.Detector(*w.pictures, context_pad=x),
+    "detect_windows": lambda w, x: w.detector.detect_windows(x),
+    "detect_windows([x])": lambda w, x: w.detector.detect_windows([x]),
+    "detect_windows([(x, w)])": lambda w, x: w.detector.detect_windows([(x, [(0, 0, 3, 3)])]),
+    "crop": lambda w, x: w.detector.crop(w.picture, x),
+    "share_data": lambda w, x: caffe.Blob((2,)).share_data(x),
     "draw_net(x)": lambda w, x: draw.draw_net(x, "LR", "dot"),
     "draw_net(rankdir)": lambda w, x: draw.draw_net(w.message, x, "dot"),
     "draw_net(ext)": lambda w, x: draw.draw_net(w.message, "LR", x),
