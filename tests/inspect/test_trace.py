@@ -6,6 +6,7 @@ import io
 import math
 import re
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,9 @@ from undertow.darknet import DIALECTS, load
 from undertow.errors import FormatError, ShapeError, UndertowError
 from undertow.inspect.batches import Batch, darknet_batch, read_arrays
 from undertow.inspect.compare import compare, distance
+from undertow.inspect.report import HEAD, head_lines, trace_rows
 from undertow.inspect.statistics import FIELDS, saturated_share, statistics_of
+from undertow.inspect.text import number_text
 from undertow.inspect.trace import SAMPLES, sampled
 from undertow.inspect.trace_file import load_trace, save_trace
 from undertow.inspect.trace_nets import trace_caffe, trace_darknet, trace_network
@@ -67,6 +70,9 @@ def test_values_that_are_not_finite_are_counted_and_left_out() -> None:
     found = statistics_of(np.array([1.0, np.nan, 3.0, np.inf, -np.inf]))
     assert (found.bad, found.mean, found.maximum) == (3, 2.0, 3.0)
     assert statistics_of(np.array([np.nan])).bad == 1
+    with warnings.catch_warnings(action="error"):
+        assert statistics_of(np.array([3e38, np.inf, -3e38], np.float32)).bad == 1
+        assert statistics_of(np.array([1e200, 1e200])).bad == 0
     assert math.isnan(statistics_of(np.zeros(0)).mean)
 
 
@@ -192,6 +198,23 @@ def test_a_nan_is_marked_at_its_layer(cfg: Path) -> None:
     outputs = [mark for mark in found.marks if "its output are" in mark.text]
     assert [mark.layer for mark in outputs] == [2]
     assert found.layers[1].output.bad == 0
+
+
+def test_what_is_not_finite_is_told_as_such_in_every_row(cfg: Path) -> None:
+    """Never as "-", which stands for what is not there."""
+    net = load(cfg)
+    batch = darknet_batch(net, None, None, count=2)
+    batch.images[...] = np.nan
+    found = trace_network(net, batch)
+    assert "loss nan" in head_lines(found)[1]
+    rows = {row[0]: dict(zip(HEAD, row, strict=True)) for row in trace_rows(found)}
+    first = rows["0"]
+    for column in ("mean", "min", "zeros", "|output|", "|gradient|", "|their gradient|", "update/weight"):
+        assert first[column] == "nan", column
+    assert first["|parameters|"] == number_text(math.hypot(*(p.norm for p in found.layers[0].parameters.values())))
+    assert first["mark"] == "non-finite"
+    assert rows["3"]["mark"] == "not finite"
+    assert rows["3"]["|parameters|"] == "-"
 
 
 def test_a_vanishing_gradient_is_marked_where_it_vanishes(tmp_path: Path) -> None:

@@ -351,6 +351,27 @@ def test_alike_branches_fold_and_the_minimap_comes_when_it_is_needed(page: Any, 
     assert frame["width"] <= stage["width"]
 
 
+def test_what_is_not_finite_is_seen_as_such(page: Any, tmp_path: Path) -> None:
+    images = np.random.default_rng(1).random((2, 3, 16, 16)).astype(np.float32)
+    images[0, 0, 8, 8] = np.nan
+    np.savez(tmp_path / "batch.npz", images=images)
+    recording = recorded(tmp_path, "residual.cfg", RESIDUAL, data=tmp_path / "batch.npz")
+    opened(page, recording, tmp_path)
+    assert page.inner_text("#sentence") == "Forward pass done, loss nan. 7 steps back"
+    assert len(page.query_selector_all(".node.wrong")) == 7
+    assert page.text_content(".node[data-layers='0'] .node-wrong") == "⚠"
+    assert ", not finite" in page.get_attribute(".node[data-layers='0']", "aria-label")
+    page.keyboard.press("End")
+    bad = int(recording.runs[0].trace.layers[0].gradient.bad)
+    assert page.inner_text("#sentence") == (
+        f"Step 7 of 7: layer 0 conv 3x3, gradient norm nan, {bad:,} of its values not finite"
+    )
+    assert cells(page, "arrives")[-1][1] == "nan"
+    page.click("#tab-numbers")
+    shown = {row[0]: row[1] for row in cells(page, "statistics-gradient")}
+    assert (shown["norm"], shown["not finite"]) == ("nan", f"{bad:,}")
+
+
 def test_full_maps_are_fetched_from_the_server(page: Any, lenet: Recording) -> None:
     with Server(routes_for(lenet)) as server:
         page.goto(server.url)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from undertow.inspect.compare import Comparison, Difference, Path
+from undertow.inspect.compare import Comparison, Difference, Path, max_of
 from undertow.inspect.record import RANDOM_START
 from undertow.inspect.text import columns, number_text, share_text
 from undertow.inspect.trace import LayerTrace, Trace
@@ -18,28 +18,38 @@ _SHORT = 14
 
 
 def trace_rows(found: Trace) -> list[tuple[str, ...]]:
-    """The cells of the table, one row a layer in forward order."""
+    """The cells of the table, one row a layer in forward order.
+
+    Numbers are those of the finite values, "nan" where there are none. Marks stand where each kind begins; layers
+    behind the first that is non-finite have "not finite".
+    """
     marks: dict[int, list[str]] = {}
     for mark in found.marks:
         if mark.kind not in marks.setdefault(mark.layer, []):
             marks[mark.layer].append(mark.kind)
-    return [_row(layer, ", ".join(marks.get(layer.index, ()))) for layer in found.layers]
+    return [_row(layer, marks.get(layer.index, [])) for layer in found.layers]
 
 
-def _row(layer: LayerTrace, marks: str) -> tuple[str, ...]:
-    out = layer.output
+def _row(layer: LayerTrace, marks: list[str]) -> tuple[str, ...]:
+    out, slope = layer.output, layer.gradient
     parameters = list(layer.parameters.values())
+    bad, bad_gradient = sum(p.bad for p in parameters), sum(p.bad_gradient for p in parameters)
     weights = _together([p.norm for p in parameters])
-    slopes = _together([p.gradient for p in parameters if not math.isnan(p.gradient)])
-    numbers = (out.mean, out.deviation, out.minimum, out.maximum)
+    slopes = _together([p.gradient for p in parameters if p.bad_gradient > 0 or not math.isnan(p.gradient)])
+    if "non-finite" not in marks and (max_of(out.bad, slope.bad) > 0 or bad > 0):
+        marks = [*marks, "not finite"]
     return (
         layer.name,
         layer.type,
-        *map(number_text, numbers),
-        share_text(out.zeros),
+        *(number_text(value, out.bad) for value in (out.mean, out.deviation, out.minimum, out.maximum)),
+        share_text(out.zeros, out.bad),
         share_text(out.saturated),
-        *map(number_text, (out.norm, layer.gradient.norm, weights, slopes, layer.update)),
-        marks,
+        number_text(out.norm, out.bad),
+        number_text(slope.norm, slope.bad),
+        number_text(weights, bad - bad_gradient),
+        number_text(slopes, bad_gradient),
+        number_text(layer.update, bad),
+        ", ".join(marks),
     )
 
 
@@ -75,7 +85,11 @@ def mark_lines(found: Trace) -> list[str]:
         kind = found.layers[mark.layer].type
         more = f"; {mark.reach} layers in all" if mark.reach > 1 else ""
         lines.append(f"{mark.kind}, beginning at layer {mark.name} ({kind}): {mark.text}{more}")
-    return lines or ["nothing vanishes, explodes or is dead; all values are finite"]
+    if lines:
+        return lines
+    if not math.isfinite(found.loss) and not loss_text(found).startswith("no loss"):
+        return [f"the loss is {found.loss}, though the values of all layers are finite"]
+    return ["nothing vanishes, explodes or is dead; all values are finite"]
 
 
 def comparison_rows(found: Comparison) -> list[tuple[str, ...]]:
@@ -87,11 +101,11 @@ def comparison_rows(found: Comparison) -> list[tuple[str, ...]]:
             (
                 a.name if a.name == b.name else f"{a.name} = {b.name}",
                 a.type if a.type == b.type else f"{a.type} = {b.type}",
-                number_text(a.output.norm),
-                number_text(b.output.norm),
+                number_text(a.output.norm, a.output.bad),
+                number_text(b.output.norm, b.output.bad),
                 apart_text(layer.output),
-                number_text(a.gradient.norm),
-                number_text(b.gradient.norm),
+                number_text(a.gradient.norm, a.gradient.bad),
+                number_text(b.gradient.norm, b.gradient.bad),
                 apart_text(layer.gradient),
                 apart_text(layer.parameters),
             )

@@ -44,6 +44,7 @@ FIELDS = tuple(Statistics.__dataclass_fields__)
 NOTHING = Statistics(**dict.fromkeys(FIELDS, math.nan))
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what is not finite is counted
 def statistics_of(array: Array, activation: str = "") -> Statistics:
     """The statistics of an array of any shape; activation: what made it, see `saturated_share`."""
     if array.size == 0 or array.dtype.kind not in "fiu":

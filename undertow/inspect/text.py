@@ -27,16 +27,19 @@ def bytes_text(count: int) -> str:
     return f"{size:.2f} GiB"
 
 
-def number_text(value: float) -> str:
-    """Three digits, so that columns stay narrow; `-` for what is not there."""
+def number_text(value: float, bad: float = 0) -> str:
+    """Three digits, so that columns stay narrow; `-` for what is not there.
+
+    bad: how many of the values behind it are not finite: then NaN is the number itself, and stands there as such.
+    """
     if math.isnan(value):
-        return "-"
+        return "nan" if bad > 0 else "-"
     return f"{value:.3g}"
 
 
-def share_text(value: float) -> str:
-    """A share as percent."""
-    return "-" if math.isnan(value) else f"{100 * value:.0f}%"
+def share_text(value: float, bad: float = 0) -> str:
+    """A share as percent; bad: see `number_text`."""
+    return number_text(value, bad) if math.isnan(value) else f"{100 * value:.0f}%"
 
 
 def columns(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 2) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -14,7 +15,7 @@ from undertow.inspect.explain import Row
 from undertow.inspect.record import RANDOM_START, Array
 from undertow.inspect.report import head_lines, mark_lines, trace_rows, verdict_lines
 from undertow.inspect.statistics import Statistics
-from undertow.inspect.trace import LayerTrace
+from undertow.inspect.trace import LayerTrace, ParameterTrace
 from undertow.scope.folding import branches, folds, joined
 from undertow.scope.heads import Heads
 from undertow.scope.pictures import THUMBNAILS, chosen_channels, picture_address, sheet
@@ -148,7 +149,7 @@ def _run(run: Run, first: Run, channels: dict[int, list[int]]) -> dict[str, Any]
     return {
         "name": run.name,
         "head": head_lines(run.trace),
-        "loss": run.trace.loss,
+        "loss": _number(run.trace.loss, bad=True),
         "marks": mark_lines(run.trace),
         "heads": None if run.heads is None else _heads(run.heads),
         "layers": [
@@ -170,16 +171,32 @@ def _layer_of_run(
         "marks": marks,
         "output": _statistics(layer.output),
         "gradient": _statistics(layer.gradient),
-        "parameters": {name: [p.norm, p.gradient, p.update] for name, p in layer.parameters.items()},
-        "sent": {str(source): norm for source, norm in run.sent.get(layer.index, {}).items()},
+        "parameters": {name: _parameter(p) for name, p in layer.parameters.items()},
+        "sent": {str(source): _number(norm, bad=True) for source, norm in run.sent.get(layer.index, {}).items()},
         "histograms": {kind: _histogram(run.histograms.get((layer.index, kind))) for kind in ("output", "gradient")},
         "maps": {"output": "same" if same else _maps(output, channels), "gradient": _maps(gradient, channels)},
         "values": {"output": _values(output), "gradient": _values(gradient)},
     }
 
 
-def _statistics(found: Statistics) -> dict[str, float]:
-    return asdict(found)
+def _number(value: float, bad: bool) -> float | str:
+    """The word where NaN is the number itself (bad), and not that there is none."""
+    return "nan" if bad and math.isnan(value) else value
+
+
+def _parameter(found: ParameterTrace) -> list[float | str]:
+    """Norm, norm of the gradient, update-to-weight ratio."""
+    own = found.bad - found.bad_gradient > 0
+    return [
+        _number(found.norm, own),
+        _number(found.gradient, found.bad_gradient > 0),
+        _number(found.update, found.bad > 0),
+    ]
+
+
+def _statistics(found: Statistics) -> dict[str, float | str]:
+    numbers = ("mean", "deviation", "minimum", "maximum", "zeros", "norm", "rms")
+    return {name: _number(value, name in numbers and found.bad > 0) for name, value in asdict(found).items()}
 
 
 def _histogram(found: Histogram | None) -> dict[str, Any] | None:
@@ -195,10 +212,10 @@ def _maps(array: Array | None, channels: list[int]) -> dict[str, Any] | None:
     return {"image": found.address, "size": found.size, "stride": found.stride, "limit": found.limit}
 
 
-def _values(array: Array | None) -> list[float] | None:
+def _values(array: Array | None) -> list[float | str] | None:
     if array is None or array.size > _VALUES or (array.ndim == 4 and array.shape[2] * array.shape[3] > 1):
         return None
-    return [float(f"{value:.{_DIGITS}g}") for value in array.reshape(-1)]
+    return [_number(float(f"{value:.{_DIGITS}g}"), bad=True) for value in array.reshape(-1)]
 
 
 def _heads(found: Heads) -> dict[str, Any]:

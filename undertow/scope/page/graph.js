@@ -8,6 +8,7 @@ import { shapesText } from "scope/numbers";
 const [SMALLEST, LARGEST, LEGIBLE] = [0.12, 2.5, 0.82];
 const LEAST_LEGIBLE = 0.7; // where that brings all branches into view
 const STAGGERED = [0, -14, 14]; // edges of one layer lie close: their labels stand at different heights
+const WARNING = 18; // room for the sign
 const [NAME_FONT, SIZE_FONT] = ["600 13px", "12px"]; // as in network.css
 
 export class GraphView {
@@ -138,15 +139,17 @@ export class GraphView {
     const fold = node.fold === null ? null : this.network.folds[node.fold];
     const [x, y] = [node.x - node.width / 2, node.y - node.height / 2];
     const room = node.width - (fold ? 26 : 20);
-    const name = fold ? `×${fold.times} ${fold.beside ? "branches" : "blocks"}` : fitted(brief(title(first)), room, NAME_FONT);
+    const sign = this.network.runs.some((_, run) => this.warnings(node, run, Infinity).length) ? WARNING : 0;
+    const name = fold ? `×${fold.times} ${fold.beside ? "branches" : "blocks"}` : fitted(brief(title(first)), room - sign, NAME_FONT);
     const last = this.network.layer(node.layers[node.layers.length - 1]);
     const size = fold
-      ? fitted(fold.beside ? `${fold.size} layer${fold.size > 1 ? "s" : ""} each` : `${first.name} to ${last.name}`, room, SIZE_FONT)
+      ? fitted(fold.beside ? `${fold.size} layer${fold.size > 1 ? "s" : ""} each` : `${first.name} to ${last.name}`, room - sign, SIZE_FONT)
       : shapesText(first.outputs.map((o) => (o.length > 1 ? o.slice(1) : o)));
     const marks = {
       norm: s("text", { x: node.width - 10, y: fold ? 19 : 36, class: "node-norm" }),
       bar: s("rect", { x: 0, y: node.height - 4, width: 0, height: 4, class: "node-bar" }),
       size: s("text", { x: 10, y: 36, class: "node-size" }, size),
+      wrong: s("text", { x: node.width - 10, y: fold ? 36 : 19, class: "node-wrong" }),
     };
     const group = s(
       "g",
@@ -171,6 +174,7 @@ export class GraphView {
       marks.size,
       fold && s("text", { x: 10, y: 52, class: "node-size" }, fitted(brief(fold.kinds.join(", ")), room, SIZE_FONT)),
       marks.norm,
+      marks.wrong,
       marks.bar,
       fold &&
         this.foldButton(
@@ -207,18 +211,34 @@ export class GraphView {
     this.minimap.mark(now === null ? null : this.plan.nodes.get(this.plan.idOf(now)));
   }
 
-  paintNode({ group, node, norm, bar }, run, step, selected, now) {
+  /** What is wrong in the layers of a node, as far as the way back has come; each kind once. */
+  warnings(node, run, step) {
+    const kinds = node.layers.flatMap((index) => {
+      const arrived = this.network.stepOf.get(index) <= step;
+      const begins = this.network.numbers(run, index).marks.map((mark) => mark.split(":")[0]);
+      const wrong = this.network.notFinite(run, index, arrived) ? ["not finite"] : [];
+      return [...wrong, ...begins.filter((kind) => kind !== "non-finite" && arrived)];
+    });
+    return [...new Set(kinds)];
+  }
+
+  paintNode({ group, node, norm, bar, wrong }, run, step, selected, now) {
     const arrived = node.layers.filter((index) => this.network.stepOf.get(index) <= step);
     const told = arrived.length ? (arrived.includes(now) ? now : Math.min(...arrived)) : null;
     const value = told === null ? null : this.network.gradient(run, told);
     const here = node.layers.includes(selected);
+    const warned = this.warnings(node, run, step);
+    wrong.textContent = warned.length ? "⚠" : "";
+    group.classList.toggle("wrong", warned.includes("not finite"));
     norm.textContent = value === null ? "" : `|g| ${normText(value)}`;
     bar.setAttribute("width", value === null ? 0 : node.width * this.scale(value));
     group.classList.toggle("arrived", arrived.length > 0);
     group.classList.toggle("now", node.layers.includes(now));
     group.classList.toggle("selected", here);
     group.setAttribute("tabindex", here ? "0" : "-1");
-    group.setAttribute("aria-label", this.labelOf(node, value));
+    const label = `${this.labelOf(node, value)}${warned.map((kind) => `, ${kind}`).join("")}`;
+    group.setAttribute("aria-label", label);
+    group.querySelector("title").textContent = label;
     group.setAttribute("aria-current", here ? "true" : "false");
   }
 

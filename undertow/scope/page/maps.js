@@ -44,10 +44,11 @@ function vectors(place, network, numbers) {
       spot.append(h("p", {}, `A single number: ${numberText(values[0])}`));
       continue;
     }
-    const low = Math.min(0, ...values);
-    const high = Math.max(0, ...values);
+    const finite = values.filter(Number.isFinite);
+    const low = Math.min(0, ...finite);
+    const high = Math.max(0, ...finite);
     charts.push(
-      barChart(spot, kind, [values.map((_, i) => i), values], {
+      barChart(spot, kind, [values.map((_, i) => i), values.map((value) => (Number.isFinite(value) ? value : null))], {
         height: 220,
         x: "unit",
         colour: kind === "output" ? "--series-1" : "--series-2",
@@ -61,7 +62,7 @@ function vectors(place, network, numbers) {
         { class: "soft" },
         values.length <= 16
           ? values.map((value, i) => `${i}: ${numberText(value)}`).join(", ")
-          : `${values.length} values from ${numberText(Math.min(...values))} to ${numberText(Math.max(...values))}`,
+          : `${values.length} values, ${finite.length < values.length ? "the finite ones " : ""}from ${numberText(Math.min(...finite))} to ${numberText(Math.max(...finite))}`,
       ),
     );
   }

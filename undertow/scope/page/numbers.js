@@ -1,8 +1,9 @@
 // Numbers as the terminal prints them: undertow/inspect/text.py.
 
-/** Three digits, as Python's format(x, ".3g"); "-" for what is not there. */
+/** Three digits, as Python's format(x, ".3g"); "-" for what is not there. What is not finite comes as a word. */
 export function numberText(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return "-";
+  if (value === "nan") return value;
   if (value === Infinity || value === "inf") return "inf";
   if (value === -Infinity || value === "-inf") return "-inf";
   if (value === 0) return "0";
@@ -21,6 +22,7 @@ function shorter(text) {
 
 /** A share as percent. */
 export function shareText(value) {
+  if (value === "nan") return value;
   return value === null || value === undefined || Number.isNaN(value) ? "-" : `${Math.round(100 * value)}%`;
 }
 

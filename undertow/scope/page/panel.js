@@ -198,7 +198,7 @@ const STATISTICS = [
   ["maximum", "max", numberText],
   ["zeros", "zeros", shareText],
   ["saturated", "saturated", shareText],
-  ["bad", "not finite", numberText],
+  ["bad", "not finite", (count) => (count === null ? "-" : countText(count))],
 ];
 
 /** Statistics of output, gradient and parameters, as `undertow trace` prints them, and histograms. */

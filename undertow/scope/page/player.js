@@ -3,7 +3,7 @@
 import { lineChart } from "scope/chart";
 import { h } from "scope/dom";
 import { title } from "scope/graph";
-import { numberText } from "scope/numbers";
+import { countText, numberText } from "scope/numbers";
 import { colour } from "scope/theme";
 
 const PAUSE = 700;
@@ -82,12 +82,14 @@ export class Player {
     const last = this.network.order.length;
     if (step === 0) {
       const { loss } = this.network.runs[run];
-      const told = this.network.lossless ? "no loss" : `loss ${Number(Number(loss).toPrecision(6))}`;
+      const told = this.network.lossless ? "no loss" : `loss ${typeof loss === "number" ? Number(loss.toPrecision(6)) : loss}`;
       return `Forward pass done, ${told}. ${last} steps back`;
     }
     const layer = this.network.layer(this.network.order[step - 1]);
     const norm = this.network.gradient(run, layer.index);
-    const what = norm === null ? this.without(layer) : `gradient norm ${numberText(norm)}`;
+    const bad = this.network.bad(run, layer.index);
+    const wrong = bad > 0 ? `, ${countText(bad)} of its values not finite` : "";
+    const what = norm === null ? this.without(layer) : `gradient norm ${numberText(norm)}${wrong}`;
     return `Step ${step} of ${last}: layer ${title(layer)}, ${what}`;
   }
 
@@ -136,9 +138,15 @@ export class Player {
     );
     if (columns.flat().includes(null))
       this.place.append(
-        h("div", { class: `gaps soft${options.legend ? "" : " alone"}`, title: "No gradient arrives at these layers, or it is 0" }, "gaps: no gradient"),
+        h("div", { class: `gaps soft${options.legend ? "" : " alone"}`, title: "No gradient arrives at these layers, or it is 0 or not finite" }, this.gaps()),
       );
     return chart;
+  }
+
+  /** What the gaps of the line stand for. */
+  gaps() {
+    const wrong = this.network.runs.some((_, run) => this.network.order.some((index) => this.network.bad(run, index) > 0));
+    return wrong ? "gaps: none, or not finite" : "gaps: no gradient";
   }
 
   line(plot) {

@@ -40,10 +40,24 @@ export class Network {
     return { output: output === "same" ? this.numbers(0, index).maps.output : output, gradient };
   }
 
-  /** The norm of the gradient of a layer's output; null where there is none. */
+  /** The norm of the gradient of a layer's output, over its finite values; "nan" without those, null without any. */
   gradient(run, index) {
-    const norm = this.numbers(run, index).gradient.norm;
-    return typeof norm === "number" ? norm : null;
+    return this.numbers(run, index).gradient.norm ?? null;
+  }
+
+  /** How many values of the gradient of a layer's output are not finite. */
+  bad(run, index) {
+    return this.numbers(run, index).gradient.bad ?? 0;
+  }
+
+  /** Whether a layer has values that are not finite: in its output, and, where the way back has come, its gradient. */
+  notFinite(run, index, arrived) {
+    return this.numbers(run, index).output.bad > 0 || (arrived && this.bad(run, index) > 0);
+  }
+
+  /** A number that is there, be it "nan". */
+  static nonzero(value) {
+    return value !== null && value !== undefined && value !== 0;
   }
 
   /** What `reader` sends to `source` in a run; null where nothing is known. */
@@ -54,19 +68,19 @@ export class Network {
   /** Whether a gradient goes from a layer to one that it reads: not to data and priors, and not from measures. */
   sends(layer, source) {
     if (!this.reached(source)) return false;
-    return layer.formula.length > 0 || this.runs.some((_, run) => this.sent(run, layer.index, source) > 0);
+    return layer.formula.length > 0 || this.runs.some((_, run) => Network.nonzero(this.sent(run, layer.index, source)));
   }
 
-  /** Whether a gradient arrives at a layer in some run; of one that is not finite anywhere there is no norm. */
+  /** Whether a gradient arrives at a layer in some run. */
   reached(index) {
-    return this.runs.some((run, place) => this.gradient(place, index) !== null || run.layers[index].gradient.bad > 0);
+    return this.runs.some((_, place) => this.gradient(place, index) !== null);
   }
 
   /** Whether this run sends nothing where another run does. */
   lost(run, reader, source) {
     return (
       this.sent(run, reader, source) === 0 &&
-      this.runs.some((_, other) => other !== run && this.sent(other, reader, source) > 0)
+      this.runs.some((_, other) => other !== run && Network.nonzero(this.sent(other, reader, source)))
     );
   }
 
