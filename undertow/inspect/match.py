@@ -31,8 +31,25 @@ _KINDS = {
     ),
 }  # fmt: skip
 _KIND_OF = {name: kind for kind, names in _KINDS.items() for name in names}
-_PASSED_OVER = ("Input", "Data", "DummyData", "ImageData", "HDF5Data", "MemoryData", "AnnotatedData", "VideoData",
-                "Split", "Dropout", "dropout", "Flatten", "Reshape", "reshape", "Silence", "Accuracy", "cost")  # fmt: skip
+_PASSED_OVER = (
+    "Input",
+    "Data",
+    "DummyData",
+    "ImageData",
+    "HDF5Data",
+    "MemoryData",
+    "AnnotatedData",
+    "VideoData",
+    "Split",
+    "Dropout",
+    "dropout",
+    "Flatten",
+    "Reshape",
+    "reshape",
+    "Silence",
+    "Accuracy",
+    "cost",
+)
 
 
 @dataclass(frozen=True)
