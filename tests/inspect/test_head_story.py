@@ -64,6 +64,14 @@ def test_deltas_and_gradients_are_those_of_the_run(kind: str, dialect: str, tmp_
     assert ("C program's CPU code sends none back from [region]" in told) == (not sent)
 
 
+def test_scores_that_hang_together_are_shown_on_a_sample(tmp_path: Path) -> None:
+    cfg = tmp_path / "net.cfg"
+    cfg.write_text(REGION + "background=1\n")
+    told = "\n".join(story(explain(cfg), -1))
+    assert "in numbers, a sample of the operation region_loss" in told
+    assert "of this layer:" not in told
+
+
 def test_a_head_without_an_object_of_its_own_says_so(tmp_path: Path) -> None:
     cfg = tmp_path / "net.cfg"
     cfg.write_text(

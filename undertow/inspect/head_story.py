@@ -44,9 +44,9 @@ class _Box:
 
 
 def head_lines(call: Call) -> list[str]:
-    """The lines for a loss of a detector, empty for one that saw no truth, or asks nothing of any box."""
+    """The lines for a loss of a detector; none for one that saw no truth, or whose scores cannot be told box by box."""
     function = call.function
-    if not isinstance(function, Head) or function.assignment is None:
+    if not isinstance(function, Head) or function.assignment is None or _joint(function):
         return []
     boxes = _boxes(function)
     if not boxes:
@@ -138,9 +138,12 @@ def _boxes(function: Head) -> list[_Box]:
     """One that answers for an object, and one that should say that there is none."""
     if isinstance(function, DetectionLoss):
         return _of_grid(function)
-    if isinstance(function, RegionLoss) and (function.rule.tree is not None or function.rule.background):
-        return []  # their scores hang together otherwise
     return _of_anchors(function)
+
+
+def _joint(function: Head) -> bool:
+    """Whether objectness is one of the classes, or these form a tree: such scores are no single choice of one box."""
+    return isinstance(function, RegionLoss) and (function.rule.tree is not None or function.rule.background)
 
 
 def _of_anchors(function: YoloLoss | RegionLoss) -> list[_Box]:
