@@ -193,8 +193,7 @@ def _derivation(seen: _Seen) -> list[str]:
     slope = "e has the slope d" if seen.squared else "e has the slope d where |d| < 1, else sign(d): clip(d, -1, 1)"
     same = "softmax" if seen.softmax else "sigmoid"
     lines = [
-        f"  forward   y = (sum over boxes that count of c(s, label) + {_weight(seen)}sum over matched of e(d))",
-        "                / divisor",
+        f"  forward   y = (sum of c over boxes that count + {_weight(seen)}sum of e over matched boxes) / divisor",
         f"            c = {classes};  d = {_difference(seen)};  {places}",
         "  how the way back follows (L the loss, gy = dL/dy)",
         "    who counts, the targets and the divisor are constants from here on: what moves them a little is left out",
