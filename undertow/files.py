@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -25,6 +26,8 @@ except ImportError:  # Windows
 
 _log = logging.getLogger("undertow.files")
 
+_A_FILE = "name a file on a disk"
+
 # Names of what is being written: `.NAME.abcdefgh.undertow.part`, with the random letters of the module tempfile.
 _MARK = ".undertow.part"
 _LEFTOVER = re.compile(rf"\..+\.[a-z0-9_]{{8}}{re.escape(_MARK)}(\.[a-z0-9]+)?", re.DOTALL)
@@ -35,11 +38,16 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "wb", **options: Any)
     """Open a file beside `path`; when the block ends well, sync it and rename it onto `path`.
 
     If the block raises, the old file stays as it was and nothing is left behind; what a killed process leaves is
-    removed when another first writes into that folder (see `remove_leftovers`).
-    mode: "wb" or "w"; options go to `open` (encoding, newline).
+    removed when another first writes into that folder (see `remove_leftovers`). A link is followed: the file it leads
+    to is replaced. Devices, pipes and sockets are never replaced but written into, as far as the block came.
+    mode: "wb" or "w", or "w+b", which files alone can do; options go to `open` (encoding, newline).
     Raises WriteError, an OSError too, that names `path`, never the file beside it.
     """
     target = Path(path)
+    if is_special(target):
+        with _into(target, mode, options) as stream:
+            yield stream
+        return
     beside = None
     try:
         with unfinished(target) as beside, open(beside, mode, **options) as stream:
@@ -57,12 +65,45 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "wb", **options: Any)
 
 
 @contextlib.contextmanager
+def _into(target: Path, mode: str, options: dict[str, Any]) -> Iterator[IO[Any]]:
+    if "+" in mode:
+        raise WriteError(target, OSError(errno.ESPIPE, "this is no file, and cannot be written to and fro"), _A_FILE)
+    try:
+        with open(target, mode, **options) as stream:
+            yield stream
+            stream.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as problem:
+        if problem.filename not in (None, os.fspath(target)):
+            raise
+        problem.filename = os.fspath(target)
+        raise _cannot_write(target, problem) from problem
+
+
+def is_special(path: str | os.PathLike[str]) -> bool:
+    """Whether something is there that is neither file nor folder: a device, pipe or socket; or a stream (/dev/stdout)."""
+    if os.path.islink(path) and os.path.abspath(path).startswith(("/dev/", "/proc/")):
+        return True
+    try:
+        kind = os.stat(path).st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(kind) or stat.S_ISDIR(kind))
+
+
+@contextlib.contextmanager
 def unfinished(target: Path, *, folder: bool = False, ending: str = "") -> Iterator[Path]:
     """A new file or folder beside `target`, private until the block ends well and it is renamed onto `target`.
 
-    It is removed when the block raises. While this process lives it is locked, where the system can do so: thereby
+    A link is followed. It is removed when the block raises. While this process lives it is locked, where the system can do so: thereby
     others know what a killed process has left. ending: of its name, for programs that go by it, such as ".mp4".
+    Raises WriteError for a device, pipe or socket.
     """
+    if is_special(target):
+        raise WriteError(target, OSError(errno.EEXIST, "this is a device, a pipe or a socket"), _A_FILE)
+    if target.is_symlink():
+        target = Path(os.path.realpath(target))
     _tidy(os.path.abspath(target.parent))
     beside, held = _made(target, folder, ending)
     try:

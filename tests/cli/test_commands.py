@@ -42,6 +42,42 @@ def test_help_of_the_detector(undertow: Callable[..., Answer], word: str) -> Non
     assert all(f"undertow {command.usage}" in answer.out for command in groups()["detector"])
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "trace NET -out NET", "trace NET -data BATCH -out LINK", "scope NET -html NET",
+        "scope NET -data BATCH -html ./BATCH", "convert NET WEIGHTS WEIGHTS", "darknet partial NET WEIGHTS WEIGHTS 1",
+        "darknet average NET WEIGHTS OTHER WEIGHTS", "darknet detector test DATA NET WEIGHTS PHOTO.jpg -out PHOTO",
+        "caffe compute_image_mean BATCH BATCH",
+    ],
+)  # fmt: skip
+def test_what_a_command_reads_is_not_written_over(
+    undertow: Callable[..., Answer], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("NET", "BATCH", "WEIGHTS", "OTHER", "DATA", "PHOTO.jpg"):
+        (tmp_path / name).write_text("[net]\n")
+    (tmp_path / "LINK").symlink_to("BATCH")
+    answer = undertow(*words.split())
+    assert answer.status == 2
+    assert "would write over" in answer.err
+    assert "which this command reads. To mend it: give what is written another name" in answer.err
+    assert all(path.read_text() == "[net]\n" for path in tmp_path.iterdir())
+
+
+def test_files_of_another_kind_are_not_written_over(
+    undertow: Callable[..., Answer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.cfg").write_text("[net]\nwidth=4\nheight=4\nchannels=1\n[softmax]\n")
+    (tmp_path / "other.cfg").write_text("mine")
+    for words in (["scope", "net.cfg", "-html"], ["trace", "net.cfg", "-out"]):
+        answer = undertow(*words, "other.cfg")
+        assert answer.status == 2
+        assert "other.cfg: there is such a file, and by its name it is no " in answer.err
+    assert (tmp_path / "other.cfg").read_text() == "mine"
+
+
 def test_version(undertow: Callable[..., Answer]) -> None:
     assert undertow("--version").out == f"undertow {package.__version__}\n"
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,82 @@ def test_where_nothing_can_be_locked_files_are_written_and_left(
         beside.write_text("whole")
         assert remove_leftovers(tmp_path) == []
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such pipes there")
+@pytest.mark.parametrize("mode", ["wb", "w"])
+def test_pipes_are_written_into_and_stay(tmp_path: Path, mode: str) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    got: list[bytes] = []
+    reader = threading.Thread(target=lambda: got.append(pipe.read_bytes()))
+    reader.start()
+    with atomic_write(pipe, mode) as stream:
+        stream.write(b"abc" if mode == "wb" else "abc")
+    reader.join()
+    assert got == [b"abc"]
+    assert pipe.is_fifo()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["pipe"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such pipes there")
+def test_what_needs_a_file_is_refused_for_a_pipe(tmp_path: Path) -> None:
+    """Files that are written to and fro (HDF5), and those that other programs fill under their names (videos)."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(WriteError, match="to and fro.*name a file"), atomic_write(pipe, "w+b"):
+        pass
+    with pytest.raises(WriteError, match="a pipe.*name a file"), unfinished(pipe):
+        pass
+    assert pipe.is_fifo()
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="needs Linux's devices")
+def test_devices_are_never_replaced(tmp_path: Path) -> None:
+    with atomic_write("/dev/null") as stream:
+        stream.write(b"x")
+    with pytest.raises(WriteError, match="/dev/full: cannot be written: No space left"), atomic_write("/dev/full") as s:
+        s.write(b"x")
+    (tmp_path / "link").symlink_to("/dev/full")
+    with pytest.raises(WriteError, match="link: cannot"), atomic_write(tmp_path / "link") as s:
+        s.write(b"x")
+    assert Path("/dev/full").is_char_device()
+    assert Path("/dev/null").is_char_device()
+    assert (tmp_path / "link").is_symlink()
+
+
+@pytest.mark.skipif(not Path("/dev/stdout").is_symlink(), reason="needs Linux's streams")
+@pytest.mark.parametrize("redirected", [True, False])
+def test_stdout_by_its_name(tmp_path: Path, redirected: bool) -> None:
+    code = "from undertow.files import atomic_write\nwith atomic_write('/dev/stdout') as s: s.write(b'abc')"
+    with open(tmp_path / "out", "wb") as out:
+        stream = out if redirected else subprocess.PIPE
+        done = subprocess.run([sys.executable, "-c", code], stdout=stream, check=True)
+    assert (tmp_path / "out").read_bytes() == (b"abc" if redirected else b"")
+    assert redirected or done.stdout == b"abc"
+    assert Path("/dev/stdout").is_symlink()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
+@pytest.mark.parametrize("there", [True, False])
+def test_links_are_followed(tmp_path: Path, there: bool) -> None:
+    (tmp_path / "far").mkdir()
+    real, link = tmp_path / "far" / "real.txt", tmp_path / "link.txt"
+    if there:
+        real.write_text("old")
+        real.chmod(0o640)
+    link.symlink_to("far/real.txt")
+    with atomic_write(link, "w") as stream:
+        stream.write("half")
+        assert [entry.parent.name for entry in tmp_path.rglob("*.part")] == ["far"]
+    assert link.is_symlink()
+    assert real.read_text() == "half"
+    if there:
+        assert real.stat().st_mode & 0o777 == 0o640
+    with pytest.raises(RuntimeError), atomic_write(link, "w"):
+        raise RuntimeError
+    assert real.read_text() == "half"
+    assert [entry.name for entry in (tmp_path / "far").iterdir()] == ["real.txt"]
 
 
 def test_written_files_have_usual_permissions(tmp_path: Path) -> None:

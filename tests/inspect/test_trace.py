@@ -427,6 +427,7 @@ def test_the_command_prints_compares_and_writes(cfg: Path, tmp_path: Path, capsy
     printed = capsys.readouterr()
     assert "1 of 1 in shortcut layers" in printed.out
     assert main(["trace", str(cfg), "--dialects", "exact,nothing"]) == 2
+    assert main(["trace", str(cfg), "--dialects", ","]) == 2
     assert "there is no dialect 'nothing'" in capsys.readouterr().err
 
 

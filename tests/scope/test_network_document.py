@@ -429,6 +429,7 @@ def test_the_command_writes_one_page_without_addresses_outside(
     [
         (["net.cfg", "--dialects", "exact,c"], "there is no dialect 'c'"),
         (["net.cfg", "--dialect", "exact", "--dialects", "exact"], "one of them"),
+        (["net.cfg", "--dialects", ","], "there is no name"),
         (["net.cfg", "other.cfg"], "other.cfg"),
         (["missing.cfg"], "missing.cfg"),
         (["net.cfg", "--port", "70000"], "65535"),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from undertow import __version__
-from undertow.cli.words import Command, UsageError, nearest
+from undertow.cli.words import Command, UsageError, Words, nearest
 
+# What people name for it to be written: words and flags.
+_WRITTEN = frozenset(("OUT", "OUTFILE", "OUTPUT_FILE", "DB_NAME", "-html", "-out", "-out_filename", "-chart", "-cfg"))
 # How people ask for help; the first stands only where a command would.
 HELP = ("help", "-help", "--help", "-h")
 
@@ -67,10 +70,28 @@ def call(command: Command, arguments: Sequence[str]) -> int:
         print(command_help(command))
         return 0
     words = command.parse(arguments)
+    check_outputs(words)
     for flag in words.given:
         if flag.answer is not None:
             say(f"-{flag.name}: {flag.answer}")
     return command.run(words)
+
+
+def check_outputs(words: Words) -> None:
+    """Raises UsageError where a file that is to be written is one that the same command reads.
+
+    Programs that bring a file into today's form may be asked to do so in place: their NEW_FILE.
+    """
+    flags = {f"-{flag.name}": words[flag.name] for flag in words.given if flag.kind == "text"}
+    plain = {**words.words, **{f"word {text}": text for text in words.more}}
+    texts = {name: text for name, text in {**plain, **flags}.items() if text and name != "NEW_FILE"}
+    read = {name: text for name, text in texts.items() if name not in _WRITTEN and os.path.isfile(text)}
+    for name, text in texts.items():
+        for path in (text, f"{text}.jpg", f"{text}.png") if name in _WRITTEN else ():
+            other = next((own for own in read if os.path.isfile(path) and os.path.samefile(path, read[own])), None)
+            if other is not None:
+                what = f"{name} '{path}' would write over {other}, which this command reads"
+                raise UsageError(what, remedy="give what is written another name")
 
 
 def overview() -> str:

@@ -72,11 +72,31 @@ def check_dialects(net: str, names: Sequence[str]) -> None:
             raise UsageError(f"there is no dialect '{name}' here", remedy=f"one of {', '.join(known)}")
 
 
+def dialects_of(words: Words) -> list[str]:
+    """The dialects of -dialect or -dialects; none where neither is given. Raises UsageError."""
+    if words["dialects"] and words["dialect"]:
+        raise UsageError("-dialect and -dialects are one flag: give one of them")
+    text = words["dialects"] or words["dialect"] or ""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if text and not names:
+        raise UsageError(f"-dialects {text}: there is no name", remedy="-dialects NAME,NAME")
+    check_dialects(words["NET"], names)
+    return names
+
+
 def check_page(path: str | None) -> None:
     """Raises FormatError for a page that could not be written, before anything runs."""
     if path and (os.path.isdir(path) or not os.path.isdir(os.path.dirname(path) or ".")):
         what = "this is a folder" if os.path.isdir(path) else "there is no such folder to write into"
         raise FormatError(what, file=path, remedy="-html FILE.html, in a folder that is there")
+    check_ending(path, "html", (".html", ".htm"))
+
+
+def check_ending(path: str | None, flag: str, endings: Sequence[str]) -> None:
+    """Raises FormatError for a file that is there and by its name something else than what the flag writes."""
+    if path and os.path.isfile(path) and not path.lower().endswith(tuple(endings)):
+        what = f"there is such a file, and by its name it is no {endings[0]}: it would be written over"
+        raise FormatError(what, file=path, remedy=f"-{flag} FILE{endings[0]}, or remove it before")
 
 
 Spared = Sequence[tuple[int, ...]]

@@ -12,10 +12,10 @@ from undertow.cli.looking import (
     PICTURE_VALUES,
     RATE,
     TRACE,
-    check_dialects,
     check_flags,
     check_network,
     check_page,
+    dialects_of,
     kind_of,
     names_of,
     picture_values,
@@ -70,11 +70,6 @@ def _request(words: Words) -> Request:
     from undertow.scope.recording import Request
 
     net = words["NET"]
-    if words["dialects"] and words["dialect"]:
-        raise UsageError("-dialect and -dialects are one flag: give one of them")
-    given = words["dialects"] or words["dialect"] or ""
-    dialects = [name.strip() for name in given.split(",") if name.strip()]
-    check_dialects(net, dialects)
     return Request(
         net,
         words["weights"],
@@ -83,7 +78,7 @@ def _request(words: Words) -> Request:
         words["batch"],
         words["size"],
         shapes_of(words["shape"]),
-        tuple(dict.fromkeys(dialects)),
+        tuple(dict.fromkeys(dialects_of(words))),
         words["rate"],
         names_of(words),
         words["seed"],

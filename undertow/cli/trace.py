@@ -15,16 +15,17 @@ from undertow.cli.looking import (
     PROTOTXT,
     RATE,
     Spared,
-    check_dialects,
+    check_ending,
     check_flags,
     check_network,
+    dialects_of,
     fitted,
     kind_of,
     picture_values,
     quietly,
 )
 from undertow.cli.messages import say
-from undertow.cli.words import Command, Flag, UsageError, Words
+from undertow.cli.words import Command, Flag, Words
 from undertow.core.modes import PRECISIONS, precision
 
 if TYPE_CHECKING:
@@ -55,8 +56,8 @@ def trace(words: Words) -> int:
 
     check_flags(words)
     names = _dialects(words)
-    check_dialects(words["NET"], [name for name in names if name])
     check_network(words["NET"])
+    check_ending(words["out"], "out", (".npz",))
     runs = [_traced(words, name) for name in names]
     for note in dict.fromkeys(note for run in runs for note in run.notes):
         say(note)
@@ -83,10 +84,7 @@ def trace(words: Words) -> int:
 
 def _dialects(words: Words) -> list[str | None]:
     """The dialects to run, None for the net's own choice."""
-    text = words["dialects"] or words["dialect"]
-    if words["dialects"] and words["dialect"]:
-        raise UsageError("-dialect and -dialects are one flag: give one of them")
-    return [name.strip() for name in text.split(",") if name.strip()] if text else [None]
+    return [*dialects_of(words)] or [None]
 
 
 def _traced(words: Words, dialect: str | None) -> Trace:
