@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.darknet.training.scenes import Scene
@@ -191,3 +192,90 @@ def test_a_file_that_the_cfg_names_and_that_is_not_there(undertow: Any, scene: S
     wanted = f"{scene.cfg}:8: layer 1: {key}=data/9k.{key}: there is no such file"
     assert wanted in undertow("check", scene.cfg, "-quick").out
     assert wanted in undertow("darknet", "speed", scene.cfg, "1").error
+
+
+def test_weights_that_are_not_finite(undertow: Any, scene: Scene) -> None:
+    from undertow import darknet
+
+    net = darknet.load(scene.cfg)
+    net.layers[0].arrays()["weights"].flat[3] = np.nan
+    net.save_weights("nan.weights")
+    status, lines, _ = checked(undertow, scene.cfg, scene.data, "nan.weights")
+    assert status == 1
+    assert said(lines, "error", "nan.weights: layer 0 holds 1 NaN in its weights", "stops in its first iteration")
+
+
+@pytest.mark.parametrize(("rate", "reason"), [("0", "nothing is learned"), ("-0.001", "losses rise")])
+def test_a_rate_that_does_not_learn(undertow: Any, scene: Scene, rate: str, reason: str) -> None:
+    text = scene.cfg.read_text().splitlines()
+    scene.cfg.write_text("\n".join(f"learning_rate={rate}" if "learning_rate" in line else line for line in text))
+    status, lines, _ = checked(undertow, scene.cfg)
+    assert status == 1
+    assert said(lines, "error", f"learning_rate={rate} in", reason)
+
+
+def test_an_anchor_twice_in_one_mask(undertow: Any, scene: Scene) -> None:
+    scene.cfg.write_text(scene.cfg.read_text().replace("mask=0,1", "mask=1,1"))
+    lines = checked(undertow, scene.cfg)[1]
+    assert said(lines, "warning", "mask= names anchor 1 more than once")
+    assert said(lines, "warning", "anchor 0 is in no mask=")
+    assert not said(lines, "several")
+
+
+def test_pictures_that_are_cut_short_are_unreadable(undertow: Any, scene: Scene) -> None:
+    """As the training finds them, although their headers are whole."""
+    data = scene.image(0).read_bytes()
+    scene.image(0).write_bytes(data[: len(data) * 3 // 4])
+    numbers = checked(undertow, scene.cfg, scene.data)[2]
+    assert next(value for name, value in numbers.items() if name.endswith("train.txt"))["unreadable"] == 1
+
+
+def test_pictures_that_are_measured_on_too_and_those_named_again(undertow: Any, scene: Scene) -> None:
+    source = scene.data.read_text()
+    train = next(line.partition("=")[2].strip() for line in source.splitlines() if line.startswith("train"))
+    rest = [line for line in source.splitlines() if not line.startswith("valid")]
+    scene.data.write_text("\n".join([*rest, f"valid={train}"]))
+    assert said(checked(undertow, scene.cfg, scene.data)[1], "warning", "(valid=) is the list of train=", "6 of 6")
+    first = f"{scene.image(0)}\n"
+    (scene.folder / "few.txt").write_text(first)
+    (scene.folder / "again.txt").write_text(first * 3 + f"{scene.image(1)}\n")
+    kept = [line for line in rest if not line.startswith("train")]
+    scene.data.write_text("\n".join([*kept, f"train={scene.folder}/again.txt", f"valid={scene.folder}/few.txt"]))
+    lines = checked(undertow, scene.cfg, scene.data)[1]
+    assert said(lines, "note", "1 pictures that", "again.txt names more than once", "0.png")
+    assert said(lines, "warning", "few.txt (valid=) shares pictures with the list of train=", "1 of 2")
+
+
+def test_what_a_training_refuses_before_it_begins_is_an_error(undertow: Any, scene: Scene) -> None:
+    text = scene.cfg.read_text()
+    head = "[region]\nanchors=1,1,2,2\nclasses=2\nnum=2\nmap=scene/some.map\n"
+    scene.cfg.write_text(text[: text.index("[yolo]")] + head)
+    (scene.folder / "some.map").write_text("0\n")
+    (scene.folder / "obj.names").write_text("a\n")
+    scene.data.write_text(scene.data.read_text().replace("classes=2", "classes=1"))
+    status, lines, _ = checked(undertow, scene.cfg, scene.data)
+    assert status == 1
+    assert said(lines, "error", "obj.names: classes=2 but 1 names")
+    (scene.folder / "obj.names").write_text("a\nb\n")
+    scene.cfg.write_text(text.replace("[yolo]", "[yolo]\njitter=2"))
+    scene.data.write_text(scene.data.read_text().replace("classes=1", "classes=2"))
+    status, lines, _ = checked(undertow, scene.cfg, scene.data)
+    assert status == 1
+    assert said(lines, "error", "jitter is a share")
+
+
+def test_a_folder_for_weights_that_cannot_be_made(undertow: Any, scene: Scene) -> None:
+    lines = [line for line in scene.data.read_text().splitlines() if not line.startswith("backup")]
+    (scene.folder / "file").write_text("")
+    scene.data.write_text("\n".join([*lines, f"backup={scene.folder}/file/weights"]))
+    status, lines, _ = checked(undertow, scene.cfg, scene.data)
+    assert status == 1
+    assert said(lines, "error", "file is no folder")
+
+
+def test_names_may_be_missing(undertow: Any, scene: Scene) -> None:
+    lines = [line for line in scene.data.read_text().splitlines() if not line.startswith("names")]
+    scene.data.write_text("\n".join(lines))
+    status, lines, _ = checked(undertow, scene.cfg, scene.data)
+    assert status == 0, lines
+    assert said(lines, "warning", "names= is missing")

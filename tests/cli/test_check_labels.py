@@ -64,7 +64,7 @@ def test_classes_and_objects_of_masks_are_counted(undertow: Any, masks: Set) -> 
     status, lines, _ = checked(undertow, masks.cfg(True), masks.data)
     assert status == 0, lines
     assert said(lines, "warning", "classes=3, the net learns 2")
-    assert said(lines, "warning", "no object of 1 classes, 0")
+    assert said(lines, "warning", "no object of class 0")
     assert said(lines, "warning", "1 pictures with more than the 90 objects")
     assert not said(checked(undertow, masks.cfg(False), masks.data)[1], "more than the 90")
 
@@ -137,7 +137,7 @@ def test_labels_in_paths_are_counted(undertow: Any, pictures: Pictures) -> None:
     assert said(lines, "warning", "4 pictures have no class", "2_blue.png")
     assert said(lines, "warning", "4 pictures have more than one label", "1_green.png")
     (pictures.folder / "labels.list").write_text("_red\n_pink\n_gre\n")
-    assert said(checked(undertow, pictures.cfg, pictures.data)[1], "warning", "no picture of 1 classes, 1")
+    assert said(checked(undertow, pictures.cfg, pictures.data)[1], "warning", "no picture of class 1")
 
 
 def test_tags_are_read(undertow: Any, pictures: Pictures) -> None:

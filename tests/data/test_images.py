@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from tests.data import goldens
-from undertow.data.images import image_size, load_image, load_pixels, save_image, to_float, to_pixels
+from undertow.data.images import check_image, image_size, load_image, load_pixels, save_image, to_float, to_pixels
 from undertow.errors import FormatError, ShapeError, UndertowWarning
 
 # PNG is lossless, so all decoders agree to the last bit. The standard leaves JPEG's inverse cosine transform and chroma
@@ -264,3 +264,22 @@ def test_a_jpeg_that_is_cut_in_its_data_is_refused(
         path.write_bytes(whole[:-cut])
         with pytest.raises(FormatError, match="cut short"):
             load_pixels(path)
+
+
+@pytest.mark.parametrize("form", ["jpg", "png", "webp", "bmp", "gif"])
+def test_pictures_that_are_cut_short_are_noticed_quickly(tmp_path: Path, form: str) -> None:
+    path = tmp_path / f"a.{form}"
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 60, 3), np.uint8)
+    Image.fromarray(pixels).save(path)
+    assert check_image(path) == (60, 40)
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) * 2 // 3])
+    with pytest.raises(FormatError, match=path.name):
+        check_image(path)
+
+
+def test_what_stands_behind_the_end_of_a_picture_does_not_matter(tmp_path: Path) -> None:
+    path = tmp_path / "a.jpg"
+    Image.fromarray(np.zeros((8, 9, 3), np.uint8)).save(path)
+    path.write_bytes(path.read_bytes() + b"a film" * 1000)
+    assert check_image(path) == (9, 8)

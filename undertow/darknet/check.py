@@ -10,7 +10,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from undertow.darknet.check_labels import check_classes, check_masks, is_segmenter, listed, some
+from undertow.darknet.check_begin import check_beginning
+from undertow.darknet.check_labels import (
+    check_classes,
+    check_lists,
+    check_masks,
+    is_segmenter,
+    listed,
+    of_classes,
+    some,
+)
 from undertow.darknet.check_text import check_text
 from undertow.darknet.detection.anchors import calc_anchors, iou_of_sizes
 from undertow.darknet.files.cfg import Config, read_cfg
@@ -25,7 +34,7 @@ from undertow.darknet.files.shapes import NetworkShapes, bytes_text, check_memor
 from undertow.darknet.files.weights import WeightsFile, read_weights
 from undertow.darknet.learning import classifier, trainer
 from undertow.darknet.network import Network
-from undertow.data.images import image_size
+from undertow.data.images import check_image
 from undertow.errors import FormatError, UndertowError, UndertowWarning
 from undertow.findings import Report
 
@@ -73,9 +82,11 @@ def check(
                 _check_weights(report, weights, shapes)
             if data and shapes.net.channels:
                 _check_data(report, data, shapes)
-            elif data:
-                check_text(report, data, shapes, tokenized)
+            elif data and not check_text(report, data, shapes, tokenized):
+                data = None
             _check_cost(report, config, shapes, measure)
+            if data and not report.errors:
+                check_beginning(report, cfg, data, weights, shapes, tokenized)
     for message in dict.fromkeys(str(entry.message) for entry in told if issubclass(entry.category, UndertowWarning)):
         report.add("warning", "files", message)
     return report
@@ -101,6 +112,14 @@ def _check_schedule(report: Report, config: Config, shapes: NetworkShapes) -> No
             "error", "schedule", f"{config.file}:{config.net.line}: max_batches is missing or 0: nothing is trained"
         )
         return
+    if options.learning_rate <= 0:
+        report.add(
+            "error",
+            "schedule",
+            f"learning_rate={options.learning_rate:g} in {config.file}: "
+            + ("nothing is learned" if not options.learning_rate else "losses rise instead of falling")
+            + ". To mend it: a rate above 0, such as 0.001",
+        )
     late = [step for step in options.steps if step >= options.max_batches]
     if options.policy == "steps" and late:
         report.add(
@@ -121,16 +140,31 @@ def _check_masks(report: Report, shapes: NetworkShapes) -> None:
     heads = [(line, head) for line, head in _heads(shapes) if isinstance(head, YoloOptions)]
     if not heads:
         return
-    used = [anchor for _, head in heads for anchor in head.mask]
+    used = [anchor for _, head in heads for anchor in set(head.mask)]
     twice = sorted({anchor for anchor in used if used.count(anchor) > 1})
     unused = sorted(set(range(max(head.num for _, head in heads))) - set(used))
+    for line, head in heads:
+        within = sorted({anchor for anchor in head.mask if head.mask.count(anchor) > 1})
+        if within:
+            text = f"{shapes.file}:{line}: mask= names {_anchors(within)} more than once"
+            report.add("warning", "anchors", f"{text}: only one of its boxes learns")
     if twice:
-        report.add("warning", "anchors", f"anchors {listed(twice)} are in the masks of several [yolo] layers")
+        report.add("warning", "anchors", f"{_anchors(twice)} {_be(twice)} in the masks of several [yolo] layers")
     if unused:
-        report.add("warning", "anchors", f"anchors {listed(unused)} are in no mask=: no layer answers for such boxes")
+        report.add(
+            "warning", "anchors", f"{_anchors(unused)} {_be(unused)} in no mask=: no layer answers for such boxes"
+        )
     if len({head.classes for _, head in heads}) > 1:
         line = heads[-1][0]
         report.add("error", "cfg", f"{shapes.file}:{line}: the [yolo] layers have different numbers of classes")
+
+
+def _anchors(numbers: list[int]) -> str:
+    return f"anchor{'s' if len(numbers) > 1 else ''} {listed(numbers)}"
+
+
+def _be(numbers: list[int]) -> str:
+    return "are" if len(numbers) > 1 else "is"
 
 
 def _check_named_files(report: Report, shapes: NetworkShapes) -> None:
@@ -150,6 +184,13 @@ def _check_weights(report: Report, weights: PathLike, shapes: NetworkShapes) -> 
     except UndertowError as problem:
         report.add("error", "weights", str(problem))
         return
+    if found.ruined:
+        report.add(
+            "error",
+            "weights",
+            f"{os.fspath(weights)}: {found.ruined[0]}: a training stops in its first iteration. To mend it: take "
+            "weights saved before that",
+        )
     name, reached, wanted = os.fspath(weights), len(found.loaded_layers), len(found.wanted_layers)
     report.numbers |= {"layers_loaded": reached, "layers_wanted": wanted, "seen": found.seen}
     end = _end_of(found)
@@ -195,6 +236,7 @@ def _check_boxes(report: Report, source: DataFile, shapes: NetworkShapes) -> Ima
     boxes = _check_pictures(report, images, classes, shapes)
     for other in others:
         _check_pictures(report, other, classes, shapes)
+    check_lists(report, images, *others)
     _check_anchors(report, boxes, shapes)
     return images
 
@@ -210,7 +252,14 @@ def _check_classes(report: Report, source: DataFile, shapes: NetworkShapes) -> N
             f"{shapes.file}:{line}: classes={head.classes}, {source.file} says {given}. To mend it: classes={given} "
             f"here and {_before(head, given)} before it",
         )
-    source.read_names(given)
+    if source.options.names is None and source.options.labels is None:
+        text = f"{source.file}: names= is missing: training takes numbers instead, -map and valid need it"
+        report.add("warning", "data", text)
+        return
+    try:
+        source.read_names(_heads(shapes)[-1][1].classes)
+    except UndertowError as problem:
+        report.add("error", "data", str(problem))
 
 
 def _before(head: HeadOptions, classes: int) -> str:
@@ -226,7 +275,7 @@ def _check_pictures(report: Report, images: ImageList, classes: int, shapes: Net
     boxes, broken, unreadable, doubles = [], [], [], []
     for path in images.paths:
         try:
-            image_size(path)
+            check_image(path)
         except FormatError as problem:
             unreadable.append(str(problem))
         try:
@@ -261,7 +310,7 @@ def _check_pictures(report: Report, images: ImageList, classes: int, shapes: Net
     if len(kept):
         absent = sorted(set(range(classes)) - set(kept[:, 4].astype(int).tolist()))
         if absent:
-            report.add("warning", "data", f"{images.file}: no box of {len(absent)} classes, {listed(absent)}")
+            report.add("warning", "data", f"{images.file}: no box of {of_classes(absent)}")
     else:
         report.add("error", "data", f"{images.file}: not one box can be used")
     return kept

@@ -19,7 +19,7 @@ from undertow.darknet.files.shapes import NetworkShapes
 from undertow.darknet.files.tree import ClassTree, check_tree, read_tree
 from undertow.darknet.learning.classifier import check_classifier
 from undertow.darknet.learning.segmenter import INSTANCES, check_segmenter, classes_of
-from undertow.data.images import image_size
+from undertow.data.images import check_image
 from undertow.errors import FormatError, UndertowError
 from undertow.findings import Level, Report
 
@@ -41,6 +41,25 @@ def listed(numbers: Sequence[int]) -> str:
     """The first ten of some numbers."""
     shown = ", ".join(map(str, numbers[:10]))
     return f"{shown}..." if len(numbers) > 10 else shown
+
+
+def of_classes(numbers: Sequence[int]) -> str:
+    """Some classes, for a finding about them."""
+    return f"class {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} classes: {listed(numbers)}"
+
+
+def check_lists(report: Report, images: ImageList, valid: ImageList | None = None) -> None:
+    """Findings about pictures that a list names again, or that are learned from and measured on."""
+    learned = {os.path.abspath(path): path for path in reversed(images.paths)}
+    again = [path for path, count in Counter(images.paths).items() if count > 1]
+    measured = set(map(os.path.abspath, valid.paths)) if valid else set()
+    shared = [learned[path] for path in learned if path in measured][::-1]
+    report.numbers[images.file] |= {"named_again": len(again), "in_valid": len(shared)}
+    some(report, "note", f"pictures that {images.file} names more than once", again)
+    if shared and valid:
+        same = "is" if len(shared) == len(learned) else "shares pictures with"
+        text = f"{valid.file} (valid=) {same} the list of train=: what is measured says nothing about other pictures"
+        report.add("warning", "data", f"{text}. {len(shared)} of {len(learned)}, the first: {shared[0]}")
 
 
 def is_segmenter(shapes: NetworkShapes) -> bool:
@@ -89,6 +108,7 @@ def check_masks(report: Report, source: DataFile, shapes: NetworkShapes) -> Imag
     some(report, "warning", "pictures without an object", empty)
     some(report, "warning", f"pictures with more than the {INSTANCES} objects that count", crowded)
     _tell_absent(report, f"{images.file}: no object", objects, classes)
+    check_lists(report, images)
     return images
 
 
@@ -128,6 +148,7 @@ def check_classes(report: Report, source: DataFile, shapes: NetworkShapes) -> Im
             _check_labels(report, images, TagFiles(), classes, tree)
         elif names is not None:
             _check_labels(report, images, PathLabels(names, os.path.dirname(images.file)), classes, tree)
+    check_lists(report, *lists)
     return lists[0]
 
 
@@ -187,15 +208,15 @@ def _check_labels(report: Report, images: ImageList, labels: Labels, classes: in
 def _tell_absent(report: Report, what: str, counts: Counter[int], classes: int) -> None:
     absent = [label for label in range(classes) if not counts[label]]
     if absent and len(absent) < classes:
-        report.add("warning", "data", f"{what} of {len(absent)} classes, {listed(absent)}")
+        report.add("warning", "data", f"{what} of {of_classes(absent)}")
 
 
 def _sizes(report: Report, images: ImageList) -> dict[str, tuple[int, int]]:
-    """Of pictures whose headers can be read; tells those that cannot, and those that are not there."""
+    """Of pictures that look whole; tells those that cannot be read, and those that are not there."""
     sizes, unreadable = {}, []
     for path in images.paths:
         try:
-            sizes[path] = image_size(path)
+            sizes[path] = check_image(path)
         except FormatError as problem:
             unreadable.append(str(problem))
     some(report, "warning" if sizes else "error", "pictures that cannot be read", unreadable)

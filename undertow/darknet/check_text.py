@@ -14,8 +14,11 @@ from undertow.findings import Report
 _DATA_FILES = (".data", ".json", ".cfg", ".names")
 
 
-def check_text(report: Report, file: str | os.PathLike[str], shapes: NetworkShapes, tokenized: bool) -> None:
-    """Findings about a text: its length, what the net takes of it, how often the training goes through it."""
+def check_text(report: Report, file: str | os.PathLike[str], shapes: NetworkShapes, tokenized: bool) -> bool:
+    """Findings about a text: its length, what the net takes of it, how often the training goes through it.
+
+    Returns whether it is a text.
+    """
     name = os.fspath(file)
     if name.endswith(_DATA_FILES):
         report.add(
@@ -24,13 +27,13 @@ def check_text(report: Report, file: str | os.PathLike[str], shapes: NetworkShap
             f"{name} is not looked at: {shapes.file} reads no pictures. To mend it: give the text that it is to learn "
             "from, the -file of rnn train",
         )
-        return
+        return False
     try:
         check_text_net(shapes)
         tokens = (read_tokenized if tokenized else read_characters)(file, shapes.inputs)
     except UndertowError as problem:
         report.add("error", "data", str(problem))
-        return
+        return True
     what, different = "tokens" if tokenized else "characters", len(np.unique(tokens))
     report.numbers[name] = {"characters": len(tokens), "different": different}
     report.add("note", "data", f"{name}: {len(tokens):,} {what}, {different} different ones of {shapes.inputs}")
@@ -51,3 +54,4 @@ def check_text(report: Report, file: str | os.PathLike[str], shapes: NetworkShap
             "schedule",
             f"max_batches={options.max_batches} ends before the net saw as much as the text holds",
         )
+    return True

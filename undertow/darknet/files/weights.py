@@ -38,7 +38,8 @@ class WeightsFile:
     arrays: whole arrays by (layer index, name), names and shapes as in `LayerShape.parameters`.
     prefixes: the first values of arrays that were read only in part (numload), flat.
     loaded_layers: layers whose parameters were read. wanted_layers: layers that keep parameters and were asked for.
-    report: what a user should know, one sentence each.
+    report: what a user should know, one sentence each. ruined: those of them about values that are not finite, with
+    which no training goes on.
     """
 
     path: str
@@ -48,6 +49,7 @@ class WeightsFile:
     loaded_layers: tuple[int, ...] = ()
     wanted_layers: tuple[int, ...] = ()
     report: list[str] = field(default_factory=list)
+    ruined: list[str] = field(default_factory=list)
 
     @property
     def seen(self) -> int:
@@ -313,6 +315,8 @@ class _Reader:
             what = _unusual(values, name)
             if what:
                 unusual.append((layer, f"layer {layer} holds {what} in its {name}"))
+                if not np.isfinite(values).all():
+                    found.ruined.append(unusual[-1][1])
         if unusual:
             layer, first = unusual[0]
             more = f" (and {len(unusual) - 1} more arrays)" if len(unusual) > 1 else ""
