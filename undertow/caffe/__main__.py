@@ -8,6 +8,7 @@ import runpy
 import sys
 import tempfile
 import traceback
+from itertools import takewhile
 from pathlib import Path
 
 from undertow.caffe import glog
@@ -60,6 +61,9 @@ def main(arguments: list[str]) -> int:
     glog.start()
     try:
         return run(arguments)
+    except UndertowError as error:
+        print("\n".join([f"error: {error}", *_places(error)]), file=sys.stderr)
+        return 1  # as Python ends with any exception
     except (SyntaxError, NameError, AttributeError, ImportError) as error:
         # Most scripts for pycaffe are of Python 2's time. A SyntaxError has no name of what is missing.
         if not isinstance(error, SyntaxError) and error.name not in _OF_PYTHON_2:
@@ -67,13 +71,22 @@ def main(arguments: list[str]) -> int:
         file, line, reason = _where(error)
         remedy = _TABS if isinstance(error, TabError) else _CONVERT
         print(f"error: {describe(reason, file, line, remedy=remedy.format(file=file))}", file=sys.stderr)
-        return 1  # as Python ends with any exception
+        return 1
     except TypeError as error:
         if "0-dimensional arrays" in str(error):
             error.add_note(_ONE_NUMBER)
         elif _NO_LIST.search(str(error)):
             error.add_note(_LISTS)
         raise
+
+
+def _places(error: Exception) -> list[str]:
+    """The lines of the script that led to an error, the outermost first, up to the call into this package."""
+    frames = traceback.extract_tb(error.__traceback__)
+    outer = max((n for n, frame in enumerate(frames) if frame.filename == "<frozen runpy>"), default=-1)
+    package = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+    own = takewhile(lambda frame: not os.path.abspath(frame.filename).startswith(package), frames[outer + 1 :])
+    return [f"  {frame.filename}:{frame.lineno}: {frame.line}" for frame in own]
 
 
 def _where(error: Exception) -> tuple[str, int | None, str]:

@@ -180,6 +180,19 @@ def test_one_number_in_an_array_is_told_of_where_numpy_refuses_it(tmp_path: Path
     assert "numpy" not in run("script.py", cwd=tmp_path).stderr
 
 
+def test_errors_of_this_project_are_told_with_the_lines_of_the_script(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import caffe\ndef load():\n    return caffe.Net('no.prototxt', caffe.TEST)\nload()\n"
+    )
+    done = run("script.py", cwd=tmp_path, GLOG_minloglevel="3")
+    assert done.returncode == 1
+    assert re.sub(r" +\S*script\.py", " script.py", done.stderr) == (
+        "error: Could not open file no.prototxt. To mend it: check the path\n"
+        " script.py:4: load()\n"
+        " script.py:3: return caffe.Net('no.prototxt', caffe.TEST)\n"
+    )
+
+
 def test_other_errors_of_scripts_are_shown_as_python_does(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text("undefined\n")
     done = run("script.py", cwd=tmp_path)
