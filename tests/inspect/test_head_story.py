@@ -64,6 +64,24 @@ def test_deltas_and_gradients_are_those_of_the_run(kind: str, dialect: str, tmp_
     assert ("C program's CPU code sends none back from [region]" in told) == (not sent)
 
 
+@pytest.mark.parametrize(("section", "operation"), [("softmax", "darknet_softmax"), ("logistic", "darknet_logistic")])
+@pytest.mark.parametrize("dialect", ["exact", "darknet-cpu"])
+def test_losses_of_classifiers_in_the_straight_through_dialect(
+    section: str, operation: str, dialect: str, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    cfg = tmp_path / "net.cfg"
+    cfg.write_text(f"[net]\ninputs=4\nbatch=1\n\n[connected]\noutput=3\nactivation=linear\n\n[{section}]\n")
+    found = explain(cfg, dialect=dialect)
+    told = "\n".join(story(found, -1))
+    straight = dialect != "exact"
+    assert ("gx = -gloss delta + gp, delta = truth - p" in told) == straight
+    assert ("Darknet keeps delta = truth - p" in told) == straight
+    (call,) = [call for call in found.find(-1).calls if call.name == operation]
+    p, truth, gp = call.outputs[0].data, call.operands[1].data, rng.standard_normal((1, 3)).astype(np.float32)
+    gx = call.function.backward(gp, np.float32(2))[0]
+    assert np.allclose(gx, 2 * (p - truth) + gp, atol=1e-6) == straight
+
+
 def test_scores_that_hang_together_are_shown_on_a_sample(tmp_path: Path) -> None:
     cfg = tmp_path / "net.cfg"
     cfg.write_text(REGION + "background=1\n")

@@ -77,21 +77,24 @@ def backward_of(call: Call) -> str:
     if isinstance(function, BatchNorm):
         return _batch_norm(function)
     if straight_through(call):
-        return _STRAIGHT[call.name]
+        over = ", both over T" if getattr(function, "temperature_in_gradient", False) else ""
+        return f"{_STRAIGHT[call.name]}{over}"
     return "" if entry is None else entry.backward
 
 
-# What the heads of detectors send back in dialects that pass on unchanged what arrives at their outputs.
+# What losses of Darknet's send back in dialects that pass on unchanged what arrives at their outputs.
 _STRAIGHT = {
     "yolo_loss": "gx = -gloss delta + gy, delta = weight (target - y)",
     "region_loss": "gx = -gloss delta s + gy, delta = weight (target - y), "
     "s = y (1 - y) for x, y, objectness (and masks), else 1",
     "detection_loss": "gx = -gloss delta + gy, delta = weight (target - y)",
+    "darknet_softmax": "gx = -gloss delta + gp, delta = truth - p",
+    "darknet_logistic": "gx = -gloss delta + gp, delta = truth - p",
 }
 
 
 def straight_through(call: Call) -> bool:
-    """Whether a detector's head passes on unchanged what arrives at its outputs, as the C program does."""
+    """Whether a loss of Darknet's passes on unchanged what arrives at its outputs, as the C program does."""
     return call.name in _STRAIGHT and bool(getattr(call.function, "straight_through", False))
 
 

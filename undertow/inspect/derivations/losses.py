@@ -5,11 +5,18 @@ from undertow.inspect.derivations.lines import Lines
 _DISTANCE = "d^2 = sum of (a - b)^2: its slope by a is 2 (a - b), and that of d is (a - b) / d"
 
 _KEPT = "Darknet keeps delta = weight (target - y), and adds what later layers send to y as it comes, without dy/dx:"
-# In place of the last two lines of a detector's loss, in dialects that do so.
+_KEPT_TRUTH = "Darknet keeps delta = truth - p, and adds what later layers send to p as it comes, without dp/dx:"
+# In place of the last two lines of a loss, in dialects that do so.
 STRAIGHT: dict[str, Lines] = {
     "yolo_loss": (_KEPT, "gx = -gloss delta + gy, the derivative wherever nothing is sent to y"),
     "region_loss": (_KEPT, "gx = -gloss delta s + gy, the derivative wherever nothing is sent to y"),
     "detection_loss": (_KEPT, "gx = -gloss delta + gy, the derivative wherever nothing is sent to y"),
+    "darknet_softmax": (
+        "the truth of a group adds up to 1: p - truth, over T (the C program leaves T out)",
+        _KEPT_TRUTH,
+        "gx = -gloss delta + gp, the derivative for T = 1 wherever nothing is sent to p",
+    ),
+    "darknet_logistic": (_KEPT_TRUTH, "gx = -gloss delta + gp, the derivative wherever nothing is sent to p"),
 }
 
 DERIVATIONS: dict[str, Lines] = {
@@ -79,7 +86,8 @@ DERIVATIONS: dict[str, Lines] = {
     "darknet_logistic": (
         "dp/dx = p (1 - p), and the loss has the slope -truth / p + (1 - truth) / (1 - p) by p",
         "over a common denominator (p - truth) / (p (1 - p)): times dp/dx that leaves p - truth, times gloss",
-        "what arrives at p from elsewhere takes dp/dx alone:  gx = gloss (p - truth) + p (1 - p) gp",
+        "what arrives at p from elsewhere takes dp/dx alone",
+        "both add up:  gx = gloss (p - truth) + p (1 - p) gp",
     ),
     "darknet_softmax": (
         "log p_i = x_i / T - log(sum of e^(x / T)), with the slope ((1 if i = j else 0) - p_j) / T by x_j",
