@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from undertow.cli.messages import say
@@ -15,63 +16,30 @@ from undertow.cli.shared import (
     GPUS_IDLE,
     SHOWING,
     computing,
-    dialect_of,
     each_path,
-    gpus_answer,
     introduce,
     loaded,
-    to_go_on,
 )
+from undertow.cli.trainings import options_of, run_training
 from undertow.cli.words import Command, Flag, Words
 
 
 def train(words: Words) -> int:
     """classifier train DATA CFG [WEIGHTS]"""
-    from undertow.cli.interrupt import stopping
-    from undertow.cli.progress import ClassifierLines, training_watcher
+    from undertow.cli.progress import ClassifierLines
     from undertow.darknet.classifier_runs import classifier_training
-    from undertow.darknet.learning.trainer import TrainOptions
     from undertow.darknet.learning.trainlog import AccuracyLog
-    from undertow.darknet.learning.watchers import Together
 
-    options = TrainOptions(
+    options = options_of(
+        words,
         seed=words["seed"],
-        save_every=words["save_every"],
-        backup_every=words["backup_every"],
         validate_every=words["topk_every"],
         validate_rounds=2,
-        clear=words["clear"],
         validate=words["topk"] or words["topk_every"] is not None,
         mirror=not words["no_flip"],
     )
-    with computing(words), training_watcher(words["plain"], ClassifierLines) as shown:
-        watchers = Together(shown)
-        trainer = classifier_training(
-            words["DATA"], words["CFG"], words["WEIGHTS"] or None, options,
-            dialect=dialect_of(words), watcher=watchers, strict=words["strict"],
-        )  # fmt: skip
-        log = AccuracyLog()
-        watchers.watchers += (log,)
-        introduce(trainer.net)
-        if words["gpus"]:
-            say(gpus_answer(words["gpus"], trainer.images_per_iteration, trainer.net.options.learning_rate))
-        add_chart(watchers, log, trainer.output, words["chart"])
-        with stopping(trainer) as interruption:
-            result = trainer.run()
-    if result.stopped:
-        say(to_go_on(words, "darknet classifier train", result.weights, words["DATA"], words["CFG"]))
-        return interruption.status
-    return 0
-
-
-def add_chart(watchers: Any, log: Any, output: Any, path: str) -> None:
-    """Draw the chart of a training, where the package for it is there."""
-    from undertow.darknet.learning.chart import Chart, can_draw
-
-    if can_draw():
-        watchers.watchers += (Chart(log, path or output.folder / f"chart_{output.name}.png", output.name),)
-    elif path:
-        say("-chart: drawing needs matplotlib: pip install 'undertow[charts]'")
+    make = partial(classifier_training, words["DATA"], words["CFG"], words["WEIGHTS"] or None, options)
+    return run_training(words, "darknet classifier train", make, lines=ClassifierLines, log=AccuracyLog)
 
 
 def predict(words: Words) -> int:

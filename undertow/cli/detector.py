@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,13 @@ from undertow.cli.shared import (
     HIER,
     SHOWING,
     computing,
-    dialect_of,
     each_path,
-    gpus_answer,
     introduce,
     loaded,
     take_tree_threshold,
     threshold,
-    to_go_on,
 )
+from undertow.cli.trainings import options_of, run_training
 from undertow.cli.words import Command, Flag, Words
 from undertow.darknet.detection.boxes import Detection
 
@@ -39,48 +38,26 @@ _SHOWN = (
 
 def train(words: Words) -> int:
     """detector train DATA CFG [WEIGHTS]"""
-    from undertow.cli.classifier import add_chart
-    from undertow.cli.interrupt import stopping
-    from undertow.cli.progress import training_watcher
-    from undertow.darknet.learning.trainer import TrainOptions
-    from undertow.darknet.learning.trainlog import TrainLog
-    from undertow.darknet.learning.watchers import Together
     from undertow.darknet.runs import training
 
-    options = TrainOptions(
+    options = options_of(
+        words,
         seed=words["seed"],
-        save_every=words["save_every"],
-        backup_every=words["backup_every"],
         validate_every=words["map_every"],
         validate_rounds=words["mAP_epochs"],
-        clear=words["clear"],
         validate=words["map"] or words["map_every"] is not None,
         iou_threshold=words["iou_thresh"],
         confidence=words["thresh"],
         mirror=not words["no_flip"],
     )
-    with computing(words), training_watcher(words["plain"]) as shown, scope_page(words) as show:
-        watchers = Together(shown)
-        trainer = training(
-            words["DATA"], words["CFG"], words["WEIGHTS"] or None, options,
-            dialect=dialect_of(words), watcher=watchers, strict=words["strict"],
-        )  # fmt: skip
-        log = TrainLog(trainer.net.names)
-        watchers.watchers += (log,)
-        introduce(trainer.net)
-        if words["gpus"]:
-            say(gpus_answer(words["gpus"], trainer.images_per_iteration, trainer.net.options.learning_rate))
-        add_chart(watchers, log, trainer.output, words["chart"])
+    make = partial(training, words["DATA"], words["CFG"], words["WEIGHTS"] or None, options)
+    with scope_page(words) as show:
+        recorder = None
         if show is not None:
             from undertow.scope.runs.darknet import RunRecorder
 
-            watchers.watchers += (RunRecorder(words["scope_folder"], words["scope_every"], show),)
-        with stopping(trainer) as interruption:
-            result = trainer.run()
-    if result.stopped:
-        say(to_go_on(words, "darknet detector train", result.weights, words["DATA"], words["CFG"]))
-        return interruption.status
-    return 0
+            recorder = RunRecorder(words["scope_folder"], words["scope_every"], show)
+        return run_training(words, "darknet detector train", make, recorder=recorder)
 
 
 def test(words: Words) -> int:

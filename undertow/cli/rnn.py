@@ -6,45 +6,25 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from undertow.cli.messages import put, say
-from undertow.cli.shared import BACKUP_EVERY, COMMON, GPUS_IDLE, computing, dialect_of, introduce, tell_random, to_go_on
+from undertow.cli.shared import BACKUP_EVERY, COMMON, GPUS_IDLE, computing, dialect_of, introduce, tell_random
+from undertow.cli.trainings import options_of, run_training
 from undertow.cli.words import Command, Flag, UsageError, Words
 
 
 def train(words: Words) -> int:
     """rnn train CFG [WEIGHTS]"""
-    from undertow.cli.classifier import add_chart
-    from undertow.cli.interrupt import stopping
-    from undertow.cli.progress import RnnLines, training_watcher
-    from undertow.darknet.learning.trainer import TrainOptions
-    from undertow.darknet.learning.trainlog import TrainLog
-    from undertow.darknet.learning.watchers import Together
+    from undertow.cli.progress import RnnLines
     from undertow.darknet.rnn_runs import rnn_training
 
-    options = TrainOptions(
-        seed=words["srand"],
-        save_every=words["save_every"],
-        backup_every=words["backup_every"],
-        clear=words["clear"],
-    )
-    with computing(words), training_watcher(words["plain"], RnnLines) as shown:
-        watchers = Together(shown)
-        trainer = rnn_training(
-            words["CFG"], words["file"], words["WEIGHTS"] or None, options, folder=words["backup"],
-            tokenized=words["tokenized"], dialect=dialect_of(words), watcher=watchers, strict=words["strict"],
-        )  # fmt: skip
-        log = TrainLog()
-        watchers.watchers += (log,)
-        introduce(trainer.net)
-        add_chart(watchers, log, trainer.output, words["chart"])
-        with stopping(trainer) as interruption:
-            result = trainer.run()
-    if result.stopped:
-        say(to_go_on(words, "darknet rnn train", result.weights, words["CFG"]))
-        return interruption.status
-    return 0
+    make = partial(
+        rnn_training, words["CFG"], words["file"], words["WEIGHTS"] or None, options_of(words, seed=words["srand"]),
+        folder=words["backup"], tokenized=words["tokenized"],
+    )  # fmt: skip
+    return run_training(words, "darknet rnn train", make, ("CFG",), lines=RnnLines)
 
 
 def generate(words: Words) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from undertow.cli.detector import picture_name
 from undertow.cli.messages import say
@@ -13,13 +14,11 @@ from undertow.cli.shared import (
     GPUS,
     GPUS_IDLE,
     computing,
-    dialect_of,
     each_path,
-    gpus_answer,
     introduce,
     loaded,
-    to_go_on,
 )
+from undertow.cli.trainings import options_of, run_training
 from undertow.cli.words import Command, Flag, Words
 
 
@@ -27,39 +26,13 @@ def _train(name: str, instances: bool) -> Callable[[Words], int]:
     """The function of segmenter train or isegmenter train: DATA CFG [WEIGHTS]."""
 
     def run(words: Words) -> int:
-        from undertow.cli.classifier import add_chart
-        from undertow.cli.interrupt import stopping
-        from undertow.cli.progress import SegmenterLines, training_watcher
-        from undertow.darknet.learning.trainer import TrainOptions
-        from undertow.darknet.learning.trainlog import TrainLog
-        from undertow.darknet.learning.watchers import Together
+        from undertow.cli.progress import SegmenterLines
         from undertow.darknet.segmenter_runs import segmenter_training
 
-        options = TrainOptions(
-            seed=words["seed"],
-            save_every=words["save_every"],
-            backup_every=words["backup_every"],
-            clear=words["clear"],
-            mirror=not words["no_flip"],
-        )
-        with computing(words), training_watcher(words["plain"], SegmenterLines) as shown:
-            watchers = Together(shown)
-            trainer = segmenter_training(
-                words["DATA"], words["CFG"], words["WEIGHTS"] or None, options, instances=instances,
-                dialect=dialect_of(words), watcher=watchers, strict=words["strict"],
-            )  # fmt: skip
-            log = TrainLog()
-            watchers.watchers += (log,)
-            introduce(trainer.net)
-            if words["gpus"]:
-                say(gpus_answer(words["gpus"], trainer.images_per_iteration, trainer.net.options.learning_rate))
-            add_chart(watchers, log, trainer.output, words["chart"])
-            with stopping(trainer) as interruption:
-                result = trainer.run()
-        if result.stopped:
-            say(to_go_on(words, f"darknet {name} train", result.weights, words["DATA"], words["CFG"]))
-            return interruption.status
-        return 0
+        options = options_of(words, seed=words["seed"], mirror=not words["no_flip"])
+        files = words["DATA"], words["CFG"], words["WEIGHTS"] or None
+        make = partial(segmenter_training, *files, options, instances=instances)
+        return run_training(words, f"darknet {name} train", make, lines=SegmenterLines)
 
     return run
 

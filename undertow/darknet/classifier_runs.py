@@ -54,10 +54,7 @@ def classifier_training(
         watcher.note(note)
     output = ClassifierOutput(Path(source.folder("backup", "backup")), base_name(cfg))
     validator = _validator(source, net, classes) if options.validate else None
-    trainer = ClassifierTrainer(net, pictures, output, options, validator=validator, watcher=watcher)
-    if begun is not None:
-        trainer.begin_with(begun)
-    return trainer
+    return ClassifierTrainer(net, pictures, output, options, validator=validator, watcher=watcher).begin_with(begun)
 
 
 def path_labels(source: DataFile, classes: int, images: ImageList) -> PathLabels:

@@ -54,10 +54,7 @@ def rnn_training(
     tokens = (read_tokenized if tokenized else read_characters)(text, net.inputs)
     streams = TextSet(text, tokens, net.inputs, net.batch // steps, steps, options.seed)
     watcher.note(f"{len(tokens)} characters to learn from, in {streams.streams} streams of {steps} at a time")
-    trainer = RnnTrainer(net, streams, Output(Path(folder), base_name(cfg)), options, watcher=watcher)
-    if begun is not None:
-        trainer.begin_with(begun)
-    return trainer
+    return RnnTrainer(net, streams, Output(Path(folder), base_name(cfg)), options, watcher=watcher).begin_with(begun)
 
 
 def load_writer(

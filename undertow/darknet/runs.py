@@ -95,10 +95,7 @@ def training(
     validator = _validator(source, net, options) if options.validate else None
     for note in (*source.notes, *_findings(pictures)):
         watcher.note(note)
-    trainer = Trainer(net, pictures, _output(source, cfg), options, validator=validator, watcher=watcher)
-    if begun is not None:
-        trainer.begin_with(begun)
-    return trainer
+    return Trainer(net, pictures, _output(source, cfg), options, validator=validator, watcher=watcher).begin_with(begun)
 
 
 def network_to_train(

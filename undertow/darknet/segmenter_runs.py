@@ -56,10 +56,7 @@ def segmenter_training(
     for note in (*source.notes, *pictures.findings()):
         watcher.note(note)
     output = ClassifierOutput(Path(source.folder("backup", "backup")), base_name(cfg))
-    trainer = SegmenterTrainer(net, pictures, output, options, watcher=watcher)
-    if begun is not None:
-        trainer.begin_with(begun)
-    return trainer
+    return SegmenterTrainer(net, pictures, output, options, watcher=watcher).begin_with(begun)
 
 
 def predict_maps(net: Network, picture: Picture, instances: bool) -> Picture:

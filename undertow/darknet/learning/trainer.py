@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -212,12 +212,17 @@ class Trainer:
         head = detection_head(self.net)
         return head.given.random and not isinstance(head, Detection)
 
-    def begin_with(self, begun: Beginning) -> None:
-        """Go on from what `load_beginning` put into the net: exactly, where it can be; from iteration 0 with -clear."""
-        given_backup = os.path.abspath(begun.given) == os.path.abspath(self.output.backup)
-        self.saver.broken = begun.fell_back and given_backup
-        if not self.options.clear:
-            self.resume(begun.path)
+    def begin_with(self, begun: Beginning | None) -> Self:
+        """Go on from what `load_beginning` put into the net: exactly, where it can be; from iteration 0 with -clear.
+
+        begun: None for a net without weights. Returns the trainer.
+        """
+        if begun is not None:
+            given_backup = os.path.abspath(begun.given) == os.path.abspath(self.output.backup)
+            self.saver.broken = begun.fell_back and given_backup
+            if not self.options.clear:
+                self.resume(begun.path)
+        return self
 
     def resume(self, path: str | os.PathLike[str]) -> None:
         """Take momentum, averages and counters that stand beside the weights the net was loaded from, if any do."""
