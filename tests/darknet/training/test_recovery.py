@@ -164,3 +164,42 @@ def test_the_checkpoint_before_can_be_given_itself(stopped: Scene) -> None:
     assert [iteration.number for iteration in told.iterations] == [5, 6]
     whole, _ = run(stopped)
     assert same(whole.net, resumed.net)
+
+
+@pytest.mark.parametrize("damage", [cut, flip, text, zero])
+def test_a_broken_state_is_what_is_blamed(stopped: Scene, damage: Callable[[Path], None]) -> None:
+    """Not the weights, which are whole."""
+    damage(state_path(stopped.backup))
+    _, told = run(stopped, stopped.backup)
+    assert f"{stopped.backup}: its state, {state_path(stopped.backup)}, is broken (" in told.notes[1], told.notes
+
+
+def test_damaged_weights_give_way_to_whole_ones_without_a_state(stopped: Scene) -> None:
+    flip(stopped.backup)
+    before = load(stopped.cfg, previous_path(stopped.backup))
+    state_path(previous_path(stopped.backup)).unlink()
+    begun = training(stopped.data, stopped.cfg, stopped.backup, TrainOptions(), watcher=(told := Recorder()))
+    assert same(begun.net, before)
+    notes = "\n".join(told.notes)
+    assert f"{stopped.backup}: it is not the file that was saved" in notes
+    assert f"{previous_path(stopped.backup)}, saved before it, after iteration 4, is taken instead" in notes
+    assert "momentum starts from zero" in notes
+
+
+def test_damaged_weights_that_are_all_there_is_are_refused(stopped: Scene) -> None:
+    flip(stopped.backup)
+    damaged = stopped.backup.with_name("mine.weights")
+    damaged.write_bytes(stopped.backup.read_bytes())
+    for path in (previous_path(stopped.backup), state_path(previous_path(stopped.backup))):
+        path.unlink()
+    with pytest.raises(FormatError, match=r"this checkpoint is broken.*tiny\.backup all the same, copy that file"):
+        run(stopped, stopped.backup)
+    run(stopped, damaged)
+
+
+def test_other_weights_put_in_the_place_of_a_checkpoint_are_taken(stopped: Scene) -> None:
+    for path in (previous_path(stopped.backup), state_path(previous_path(stopped.backup))):
+        path.unlink()
+    foreign(stopped.backup)
+    _, told = run(stopped, stopped.backup)
+    assert "belongs to other weights" in "\n".join(told.notes)

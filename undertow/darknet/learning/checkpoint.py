@@ -171,6 +171,23 @@ def fits(path: str | os.PathLike[str], net: Network) -> bool:
     return any(True for _ in _fitting_states(path, net, []))
 
 
+def judge_states(path: str | os.PathLike[str], net: Network) -> tuple[list[FormatError], list[int]]:
+    """Of the states that stand beside weights just loaded from `path`: what is wrong with those that are broken, and
+    how many samples the weights had seen that the whole ones belong to, where those are other weights.
+    """
+    broken, others = [], []
+    digest = parameter_digest(net)
+    for file in state_files(path, own=True):
+        try:
+            state = _read_state(file)
+        except FormatError as problem:
+            broken.append(problem)
+            continue
+        if not np.array_equal(state["parameters"], digest):
+            others.append(int(state["seen"]))
+    return broken, others
+
+
 def kept_shapes(path: str | os.PathLike[str]) -> Iterator[dict[str, tuple[int, ...]]]:
     """Of each state near `path` that can be read: names and shapes of the accumulators, as `DarknetSGD.state` has."""
     for file in state_files(path):

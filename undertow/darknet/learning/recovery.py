@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from undertow.darknet.files.weights import WeightsFile
-from undertow.darknet.learning.checkpoint import fits, kept_shapes, previous_path, state_files, state_path
+from undertow.darknet.learning.checkpoint import fits, judge_states, kept_shapes, previous_path, state_files, state_path
 from undertow.darknet.network import Network
 from undertow.errors import FormatError, UndertowWarning
 
@@ -42,6 +42,18 @@ class _Tried:
     told: list[warnings.WarningMessage] = field(default_factory=list)
     problem: FormatError | None = None
     fits: bool = False
+    broken_states: list[FormatError] = field(default_factory=list)
+    other_seen: list[int] = field(default_factory=list)
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether a whole state beside it says that these are not the weights it was saved with."""
+        return not self.fits and bool(self.other_seen)
+
+    @property
+    def damaged(self) -> bool:
+        """Whether these can be no other weights, put there later: they have seen what the state has seen."""
+        return self.contradicted and self.found is not None and self.found.seen in self.other_seen
 
     @property
     def whole(self) -> bool:
@@ -56,6 +68,9 @@ class _Tried:
             return self.found.report[0]
         if not state_files(self.path, own=True):
             return f"its state, {state_path(self.path)}, is not there any more"
+        if self.broken_states and not self.contradicted:
+            problem = self.broken_states[0]
+            return f"its state, {problem.file}, is broken ({problem.reason}), so that nothing tells if it is whole"
         return _NO_CHECKPOINT
 
 
@@ -82,14 +97,22 @@ def load_beginning(
         enough = one.whole and path == given and alone and not state_files(given, own=True)
         if one.found is not None and (enough or (one.fits and not _is_later(one, tried[0]))):
             if path != given:
-                remarks.append(f"{given}: {tried[0].reason()}")
-                remarks.append(
-                    f"{path}, saved before it, after iteration {net.batch_number}, is taken instead; to begin with the "
-                    f"weights of {given.name} all the same, copy that file under another name"
-                )
+                remarks += _instead(tried[0], path, net)
             _tell(one)
             return Beginning(path, given, one.found, remarks)
     return _without_state(given, tried, net, strict)
+
+
+def _instead(given: _Tried, path: Path, net: Network) -> list[str]:
+    """What is told when the checkpoint before, which is in the net now, takes the place of the given one."""
+    return [
+        f"{given.path}: {given.reason()}",
+        f"{path}, saved before it, after iteration {net.batch_number}, is taken instead; {_all_the_same(given.path)}",
+    ]
+
+
+def _all_the_same(given: Path) -> str:
+    return f"to begin with the weights of {given.name} all the same, copy that file under another name"
 
 
 def _is_later(one: _Tried, given: _Tried) -> bool:
@@ -100,18 +123,22 @@ def _is_later(one: _Tried, given: _Tried) -> bool:
 
 
 def _without_state(given: Path, tried: list[_Tried], net: Network, strict: bool) -> Beginning:
-    """Weights of a file that no state fits: the given one if it is whole, else the previous one."""
-    for one in tried:
-        if one.whole:
+    """Weights of a file that no state fits: the given one if it is whole, else the previous one.
+
+    What its own state says to be damaged is not taken; other weights that were put in its place are, for want of any.
+    """
+    whole = [one for one in tried if one.whole]
+    for one in sorted(whole, key=lambda one: one.contradicted):
+        if not one.damaged:
             found = net.load_weights(one.path, strict=strict)
-            remarks = [] if one.path == given else [f"{given}: {tried[0].reason()}", f"{one.path} is taken instead"]
+            remarks = [] if one.path == given else _instead(tried[0], one.path, net)
             return Beginning(one.path, given, found, remarks)
     _check_cfg(given, net)
     before = f"{tried[1].path}: {tried[1].reason()}" if tried[1].path.exists() else "there is none"
     raise FormatError(
         f"this checkpoint is broken: {tried[0].reason()}; and the one before it cannot be used: {before}",
         file=given,
-        remedy=_what_else(given),
+        remedy=f"{_what_else(given)}; {_all_the_same(given)}" if tried[0].damaged else _what_else(given),
     )
 
 
@@ -152,6 +179,7 @@ def _try(path: Path, net: Network, strict: bool) -> _Tried:
             one.problem = problem
             return one
     one.fits = one.whole and fits(path, net)
+    one.broken_states, one.other_seen = judge_states(path, net)
     return one
 
 
