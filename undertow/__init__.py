@@ -14,6 +14,9 @@ loaded when first used.
 
 from __future__ import annotations
 
+from undertow import starting as starting  # first: the others take a while
+
+# isort: split
 import importlib
 from typing import TYPE_CHECKING, Any
 

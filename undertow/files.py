@@ -82,7 +82,7 @@ def _into(target: Path, mode: str, options: dict[str, Any]) -> Iterator[IO[Any]]
 
 
 def is_special(path: str | os.PathLike[str]) -> bool:
-    """Whether something is there that is neither file nor folder: a device, pipe or socket; or a stream (/dev/stdout)."""
+    """Whether what is there is neither file nor folder: a device, a pipe, a socket; or a stream (/dev/stdout)."""
     if os.path.islink(path) and os.path.abspath(path).startswith(("/dev/", "/proc/")):
         return True
     try:
@@ -96,9 +96,9 @@ def is_special(path: str | os.PathLike[str]) -> bool:
 def unfinished(target: Path, *, folder: bool = False, ending: str = "") -> Iterator[Path]:
     """A new file or folder beside `target`, private until the block ends well and it is renamed onto `target`.
 
-    A link is followed. It is removed when the block raises. While this process lives it is locked, where the system can do so: thereby
-    others know what a killed process has left. ending: of its name, for programs that go by it, such as ".mp4".
-    Raises WriteError for a device, pipe or socket.
+    A link is followed. It is removed when the block raises. While this process lives it is locked, where the system
+    can do so: thereby others know what a killed process has left. ending: of its name, for programs that go by it,
+    such as ".mp4". Raises WriteError for a device, pipe or socket.
     """
     if is_special(target):
         raise WriteError(target, OSError(errno.EEXIST, "this is a device, a pipe or a socket"), _A_FILE)

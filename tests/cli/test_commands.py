@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -133,6 +134,27 @@ def test_the_module_is_the_command(tmp_path: Path) -> None:
     )
     assert finished.returncode == 2
     assert finished.stderr.startswith("error: no.data: cannot be read: No such file or directory")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are others there")
+@pytest.mark.parametrize("how", ["module", "script", "library"])
+def test_ctrl_c_during_the_imports(how: str, tmp_path: Path) -> None:
+    """NumPy's place is taken by a module that sends the signal, as somebody does who presses the keys at once."""
+    (tmp_path / "numpy").mkdir()
+    send = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(20)\n"
+    (tmp_path / "numpy" / "__init__.py").write_text(send)
+    script = tmp_path / ("undertow" if how == "script" else "mine.py")
+    script.write_text("import sys\nfrom undertow.cli import main\nsys.exit(main())\n")
+    words = ["-m", "undertow"] if how == "module" else [str(script)]
+    folder = str(Path(package.__file__).parents[1])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), folder))}
+    done = subprocess.run(
+        [sys.executable, *words, "help"], env=environment, capture_output=True, text=True, check=False
+    )
+    if how == "library":  # a program of somebody else's: Python's own way
+        assert "KeyboardInterrupt" in done.stderr
+    else:
+        assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
 
 def test_the_command_starts_quickly_and_without_optional_packages() -> None:

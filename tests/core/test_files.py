@@ -167,9 +167,9 @@ def test_what_needs_a_file_is_refused_for_a_pipe(tmp_path: Path) -> None:
     """Files that are written to and fro (HDF5), and those that other programs fill under their names (videos)."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    with pytest.raises(WriteError, match="to and fro.*name a file"), atomic_write(pipe, "w+b"):
+    with pytest.raises(WriteError, match=r"to and fro.*name a file"), atomic_write(pipe, "w+b"):
         pass
-    with pytest.raises(WriteError, match="a pipe.*name a file"), unfinished(pipe):
+    with pytest.raises(WriteError, match=r"a pipe.*name a file"), unfinished(pipe):
         pass
     assert pipe.is_fifo()
 

@@ -427,8 +427,13 @@ def test_the_command_prints_compares_and_writes(cfg: Path, tmp_path: Path, capsy
     printed = capsys.readouterr()
     assert "1 of 1 in shortcut layers" in printed.out
     assert main(["trace", str(cfg), "--dialects", "exact,nothing"]) == 2
-    assert main(["trace", str(cfg), "--dialects", ","]) == 2
     assert "there is no dialect 'nothing'" in capsys.readouterr().err
+    assert main(["trace", str(cfg), "--dialects", ","]) == 2
+    assert main(["trace", str(cfg), "--rate", "-1"]) == 2
+    capsys.readouterr()
+    for data in ("batch.npz", "photo.JPG"):
+        assert main(["trace", str(cfg), "--data", data, "--batch", "2"]) == 2
+        assert "-batch is for a random batch or a .data file" in capsys.readouterr().err
 
 
 def test_the_command_traces_a_prototxt(prototxt: Path, capsys: pytest.CaptureFixture[str]) -> None:

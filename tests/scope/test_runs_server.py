@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from undertow.cli import main
 from undertow.errors import FormatError, UndertowError
 from undertow.scope.runs.command import live_page, show_runs
 from undertow.scope.runs.reader import identity
@@ -33,6 +34,13 @@ def writer(tmp_path: Path) -> RunWriter:
 def server(writer: RunWriter) -> Iterator[RunServer]:
     with RunServer([writer.folder], 0) as server:
         yield server
+
+
+@pytest.mark.parametrize("flag", [["-size", "64"], ["-dialect", "exact"], ["-seed", "1"]])
+def test_flags_of_networks_are_answered(writer: RunWriter, flag: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    for path in (writer.folder, writer.path):
+        assert main(["scope", str(path), *flag]) == 2
+        assert f"{flag[0]} is for networks, and '{path}' is a recorded training" in capsys.readouterr().err
 
 
 def port_of(server: RunServer) -> int:

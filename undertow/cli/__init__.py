@@ -12,9 +12,8 @@ from collections.abc import Sequence
 
 from undertow.cli.messages import fail, say, shown_warnings
 from undertow.errors import UndertowError
+from undertow.starting import INTERRUPTED, begun
 from undertow.streams import READER_GONE, let_go_of_lost_streams
-
-INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,6 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: Sequence[str] | None) -> int:
     _take_any_name()
     try:
+        begun()
         # Within the try: Ctrl-C may come while the commands are being imported.
         from undertow.cli.commands import run
 

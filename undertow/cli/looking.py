@@ -29,7 +29,9 @@ DATA = Flag(
     "a picture, a .data file or an .npz; of a function its arguments (a random batch, and says so)",
     "FILE",
 )
-RATE = Flag("rate", "number", "learning rate behind update/weight (the cfg's; a function's optimiser's; 0.01)", "X")
+RATE = Flag(
+    "rate", "number", "learning rate behind update/weight (the cfg's; a function's optimiser's; 0.01)", "X", least=0
+)
 CFG, PROTOTXT, FUNCTION, TRACE = "a cfg", "a prototxt", "a function", "a trace"
 # Flags that some kinds of networks have no use for.
 _USED_BY = {
@@ -144,6 +146,17 @@ def check_flags(words: Words) -> None:
             raise UsageError(f"-{flag.name} is for {' and '.join(used)}, and this is {kind}", remedy=remedy)
     if kind == FUNCTION and {"shape", "data"} <= {flag.name for flag in words.given}:
         raise UsageError("-data brings the shapes of a function's arguments along", remedy="leave -shape out")
+    _check_batch(words, kind)
+
+
+def _check_batch(words: Words, kind: str) -> None:
+    """A picture is one sample of a cfg's batch and fills a prototxt's; arrays bring their number along."""
+    from undertow.inspect.batches import PICTURES
+
+    ending = os.path.splitext(words["data"] or "")[1].lower() if kind in (CFG, PROTOTXT) else ""
+    if "batch" in {flag.name for flag in words.given} and ending in (".npz", *(PICTURES if kind == CFG else ())):
+        what = "arrays have as many samples as they have" if ending == ".npz" else "a picture is one sample"
+        raise UsageError(f"-batch is for a random batch or a .data file; {what}", remedy="leave -batch out")
 
 
 def picture_values(words: Words) -> PictureValues | None:

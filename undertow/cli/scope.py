@@ -29,11 +29,21 @@ if TYPE_CHECKING:
     from undertow.scope.recording import Request
 
 
+# Files of recorded trainings, and the flags that those take.
+_OF_RUNS = ("run.jsonl", "_log.csv")
+_FOR_RUNS = ("html", "port", "no-open")
+
+
 def scope(words: Words) -> int:
     """scope FILE.cfg | FILE.prototxt | module:function; or the folders of one or two trainings"""
-    if os.path.isdir(words["NET"]):
+    if os.path.isdir(words["NET"]) or words["NET"].endswith(_OF_RUNS):
         from undertow.scope.runs.command import show_runs
 
+        idle = [flag.name for flag in words.given if flag.name not in _FOR_RUNS]
+        if idle:
+            what = f"-{idle[0]} is for networks, and '{words['NET']}' is a recorded training"
+            raise UsageError(what, remedy=f"leave -{idle[0]} out")
+        check_page(words["html"])
         paths = [path for path in (words["NET"], words["OTHER"]) if path]
         show_runs(paths, port=words["port"], html=words["html"], open_browser=not words["no-open"], say=say)
         return 0

@@ -70,7 +70,8 @@ def loss_text(found: Trace) -> str:
     """The loss, or that there is none: the way back then begins with random numbers, or was not gone."""
     random = any(RANDOM_START in note for note in found.notes)
     went_back = any(layer.gradient.norm >= 0 or layer.gradient.bad > 0 for layer in found.layers)
-    return "no loss" if random or (math.isnan(found.loss) and not went_back) else f"loss {found.loss:.6g}"
+    loss = found.loss + 0.0  # not -0
+    return "no loss" if random or (math.isnan(loss) and not went_back) else f"loss {loss:.6g}"
 
 
 def trace_lines(found: Trace) -> list[str]:
