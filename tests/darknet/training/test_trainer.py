@@ -16,7 +16,7 @@ from undertow.darknet.detection.evaluate import Evaluation
 from undertow.darknet.dialect import EXACT
 from undertow.darknet.learning.trainer import TrainingWatcher, train_step
 from undertow.data.augment import Colours, DetectionOptions
-from undertow.errors import FormatError, NonFiniteError, UndertowError
+from undertow.errors import FormatError, NonFiniteError, UndertowError, UndertowWarning
 
 
 class Files(TrainingWatcher):
@@ -266,3 +266,40 @@ def test_augmentation_is_that_of_the_cfg(scene: Scene) -> None:
     assert not training(scene.data, scene.cfg, options=TrainOptions(mirror=False)).pictures.augmentation.flip
     scene.cfg.write_text(scene.cfg.read_text().replace("hue=.1", "hue=.1\nflip=0"))
     assert not training(scene.data, scene.cfg, dialect=EXACT).pictures.augmentation.flip
+
+
+def test_ruined_weights_given_are_blamed_themselves(scene: Scene) -> None:
+    """Not the pictures, nor the rate; and a checkpoint that another run left is not the last good state of this."""
+    net = load(scene.cfg)
+    scene.backup.parent.mkdir()
+    net.save_weights(scene.backup)
+    net.layers[0].weights[1] = np.inf
+    net.save_weights(scene.folder / "bad.weights")
+    with pytest.warns(UndertowWarning, match="27 infinite values"):
+        made = training(scene.data, scene.cfg, scene.folder / "bad.weights")
+    with pytest.raises(NonFiniteError) as caught:
+        made.run()
+    message = str(caught.value)
+    assert "in iteration 1: " in message
+    assert "bad.weights, which this training began with, held such numbers already: layer 0 holds 27" in message
+    assert "there is no checkpoint yet" in message
+    assert message.endswith("To mend it: begin with weights saved before that")
+    facts = json.loads((scene.folder / "backup" / "tiny_nonfinite.json").read_text())
+    assert "held such numbers already" in facts["cause"]
+
+
+def test_the_weights_begun_with_are_the_last_good_state_before_the_first_checkpoint(scene: Scene) -> None:
+    given = scene.folder / "given.weights"
+    load(scene.cfg).save_weights(given)
+    made = training(scene.data, scene.cfg, given)
+    made.net.layers[1].weights[2] = np.nan
+    with pytest.raises(NonFiniteError, match=r"given\.weights holds the last good state"):
+        made.run()
+
+
+def test_a_rate_below_0_is_the_cause_where_it_is_one(scene: Scene) -> None:
+    scene.write_cfg(rate=-0.01)
+    made = training(scene.data, scene.cfg)
+    made.net.layers[1].weights[2] = np.nan
+    with pytest.raises(NonFiniteError, match=r"learning_rate=-0\.01 lets the loss rise.*to a number above 0"):
+        made.run()

@@ -88,12 +88,19 @@ def check_parameters(net: Network) -> None:
 
 
 def report(
-    problem: NonFiniteError, file: Path, iteration: int, passes: Sequence[Sequence[str]], kept: Path | None
+    problem: NonFiniteError,
+    file: Path,
+    iteration: int,
+    passes: Sequence[Sequence[str]],
+    kept: Path | None,
+    cause: str | None = None,
+    remedy: str | None = None,
 ) -> NonFiniteError:
     """The error for the user, with iteration and pictures; the same goes to `file`, as JSON.
 
     passes: the pictures of each pass since the last update; a forward pass was ruined by the last of them, an update
-    by any. kept: the last good checkpoint, None when there is none.
+    by any. kept: the last good checkpoint of this run, or the weights it began with; None when there is neither.
+    cause: why these numbers have nothing to do with the pictures, where that is known. remedy: for that cause.
     """
     of_update = problem.tensor is not None and problem.tensor.endswith("_updates")
     pictures = list(dict.fromkeys(path for paths in (passes if of_update else passes[-1:]) for path in paths))
@@ -103,6 +110,7 @@ def report(
         "tensor": problem.tensor,
         "reason": problem.reason,
         "pictures": pictures,
+        "cause": cause,
         "last_good_checkpoint": None if kept is None else str(kept),
     }
     told = f"; the same is in {file}"
@@ -113,10 +121,11 @@ def report(
     except OSError as failure:
         told = f"; {file} cannot be written ({failure.strerror or failure})"
     last = "there is no checkpoint yet" if kept is None else f"{kept} holds the last good state"
+    why = cause or f"the pictures were {', '.join(pictures)}"
     ruined = NonFiniteError(
-        f"in iteration {iteration}: {problem.reason}; the pictures were {', '.join(pictures)}; {last}{told}",
+        f"in iteration {iteration}: {problem.reason}; {why}; {last}{told}",
         layer=problem.layer,
-        remedy=problem.remedy,
+        remedy=remedy or problem.remedy,
     )
     ruined.tensor = problem.tensor
     return ruined

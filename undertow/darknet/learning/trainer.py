@@ -153,6 +153,9 @@ class TrainingWatcher:
     def finished(self, result: TrainResult) -> None:
         """The training ended well."""
 
+    def broke_off(self, problem: BaseException) -> None:
+        """The training ends with this; the net is as it was left."""
+
 
 def train_step(net: Network, images: Array, truth: Array) -> float:
     """One pass on the numbers alone: images (batch, c, h, w), truth (batch, values); the cost."""
@@ -191,6 +194,9 @@ class Trainer:
         self._multi_scale = self._sizes_vary()
         self._stop: str | None = None
         self._reported = 0
+        # What the net was loaded from, and what was not finite in it.
+        self._origin: Path | None = None
+        self._ruined: list[str] = []
         # The pictures of the passes since the last update, for the case that it turns out not finite.
         self._recent: list[list[str]] = []
         self.saver = Saver(net, output, self._config, pictures.paths, self.watcher.saved, self._settings)
@@ -218,6 +224,7 @@ class Trainer:
         begun: None for a net without weights. Returns the trainer.
         """
         if begun is not None:
+            self._origin, self._ruined = begun.path, begun.found.ruined
             given_backup = os.path.abspath(begun.given) == os.path.abspath(self.output.backup)
             self.saver.broken = begun.fell_back and given_backup
             if not self.options.clear:
@@ -226,6 +233,7 @@ class Trainer:
 
     def resume(self, path: str | os.PathLike[str]) -> None:
         """Take momentum, averages and counters that stand beside the weights the net was loaded from, if any do."""
+        self._origin = Path(path)
         seed, paths = self.options.seed, self.pictures.paths
         restored = load_checkpoint(path, self.net, seed, self._config, paths, self._settings())
         if restored is None:
@@ -262,9 +270,13 @@ class Trainer:
         self.watcher.started(self)
         if removed:
             self.watcher.note(leftovers_text(removed))
-        with self._samples() as samples:
-            while self.iteration < self.last_iteration and self._iterate(samples):
-                self._after_iteration()
+        try:
+            with self._samples() as samples:
+                while self.iteration < self.last_iteration and self._iterate(samples):
+                    self._after_iteration()
+        except BaseException as problem:
+            self.watcher.broke_off(problem)
+            raise
         stopped = self.iteration < self.last_iteration
         result = TrainResult(
             weights=self.saver.last(self.progress, self.iteration, done=not stopped),
@@ -356,11 +368,27 @@ class Trainer:
                 check_parameters(self.net)
                 self._recent.clear()
         except NonFiniteError as problem:
-            backup = self.output.backup if self.output.backup.exists() else None
-            raise report(problem, self.output.nonfinite, iteration, self._recent, backup) from problem
+            file, why = self.output.nonfinite, self._cause()
+            raise report(problem, file, iteration, self._recent, self._last_good(), *why) from problem
         heads = [layer for layer in self.net.layers if isinstance(layer, BoxHead) and layer.statistics is not None]
         self.watcher.passed([(head.index, head.statistics) for head in heads if head.statistics is not None])
         return cost
+
+    def _last_good(self) -> Path | None:
+        """The last checkpoint of this run, else the weights that it began with, unless they were ruined."""
+        if self.saver.checkpoint_at is not None:
+            return self.output.backup
+        return None if self._ruined else self._origin
+
+    def _cause(self) -> tuple[str | None, str | None]:
+        """Why numbers are not finite, and the remedy, where that is known."""
+        if self._ruined:
+            cause = f"{self._origin}, which this training began with, held such numbers already: {self._ruined[0]}"
+            return cause, "begin with weights saved before that"
+        rate = self.net.options.learning_rate
+        if rate < 0:
+            return f"learning_rate={rate:g} lets the loss rise", "set learning_rate= to a number above 0"
+        return None, None
 
     def _stacked(self, batch: list[Sample]) -> tuple[Array, Array]:
         """Images and truth of a pass."""
