@@ -2,8 +2,8 @@
 
 A ReLU turns minus infinity (and, in fast kernels, NaN) into 0, max pooling passes it over, a logistic makes 0 or 1 of
 infinity: the loss may never hear of it. Where values are normalised, the statistics of the batch show it. Elsewhere
-|W x + b| <= sqrt(K) |W| max|x| + max|b| with K weights to a value; as long as such bounds stay far below what a float
-holds, finite pictures and parameters make finite values.
+|W x + b| <= sum|W| max|x| + max|b|, and sum|W| <= sqrt(K) |W| with K weights to a value; as long as such bounds stay
+far below what a float holds, finite pictures and parameters make finite values.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
+# From rows of weights to what |x| is multiplied by at most.
+Factor = Callable[[Array], float]
 # Far enough below the largest float (3e38) for what fast kernels add up on the way to a result.
-SAFE = 1e34
+SAFE = 1e35
 # Activations whose values stay within -2 and 2 whatever goes in.
 _BOUNDED = frozenset({"logistic", "tanh", "hardtan", "loggy", "normalize_channels"})
 _PASSES_ON = (Maxpool, Avgpool, LocalAvgpool, Reorg, Reorg3d, Empty)
@@ -48,19 +50,24 @@ def doubtful_layer(net: Network, pictures: Callable[[], float]) -> int | None:
 
     pictures: asked for max |value| of the input, where a bound depends on it.
     """
+    return None if _first_doubtful(net, pictures, _by_length) is None else _first_doubtful(net, pictures, _by_sum)
+
+
+def _first_doubtful(net: Network, pictures: Callable[[], float], factor: Factor) -> int | None:
     bounds: list[float] = []
     for layer in net.layers:
-        raw, out = _bounds(layer, pictures if not bounds else lambda: bounds[-1], bounds)
+        raw, out = _bounds(layer, pictures if not bounds else lambda: bounds[-1], bounds, factor)
         if not (raw < SAFE and out < SAFE):  # NaN is doubtful too
             return layer.index
         bounds.append(out)
     return None
 
 
-def _bounds(layer: Layer, before: Callable[[], float], all_before: list[float]) -> tuple[float, float]:
+def _bounds(layer: Layer, before: Callable[[], float], all_before: list[float], factor: Factor) -> tuple[float, float]:
     """(of what is computed on the way and shown by no statistics, of the output).
 
     before: the bound of its input, asked for where it counts: most nets never need that of the pictures.
+    factor: how weights are bounded.
     """
     if isinstance(layer, NormalizedLayer) and layer.batch_normalize:
         return 0.0, _activated(layer.activation, _normalised(layer, layer.batch * layer.out_h * layer.out_w))
@@ -70,11 +77,11 @@ def _bounds(layer: Layer, before: Callable[[], float], all_before: list[float]) 
         return 0.0, max(all_before[index] for index in layer.input_layers)
     x = before()
     if isinstance(layer, Convolutional | Connected | Deconvolutional | Local):
-        return _weighted(layer, x)
+        return _weighted(layer, x, factor)
     if isinstance(layer, Shortcut | ScaleChannels):
         return _joined(layer, x, all_before)
     if isinstance(layer, Rnn | Gru | Lstm | ConvLstm | History):
-        return _recurrent(layer, x)
+        return _recurrent(layer, x, factor)
     return _plain(layer, x)
 
 
@@ -112,48 +119,56 @@ def _joined(layer: Shortcut | ScaleChannels, x: float, before: list[float]) -> t
     return raw, _activated(layer.activation, raw)
 
 
-def _recurrent(layer: Rnn | Gru | Lstm | ConvLstm | History, x: float) -> tuple[float, float]:
+def _recurrent(layer: Rnn | Gru | Lstm | ConvLstm | History, x: float, factor: Factor) -> tuple[float, float]:
     """Of all inner layers and of the states, for all steps."""
     carried = sum(largest(array) for array in layer.carried().values())
     if isinstance(layer, History):
         return 0.0, x + carried
     if isinstance(layer, Rnn):
-        return _states(layer, x, carried)
+        return _states(layer, x, carried, factor)
     # Gates are within 0 and 1, what is new within -1 and 1; a cell grows by 1 in a step.
     h, cell = 1 + carried, carried + layer.steps
     sides = {"u": x, "w": h, "v": cell}
-    return sum(_weighted(part.layer, sides[name[0]])[0] for name, part in layer.inner.items()), h
+    return sum(_weighted(part.layer, sides[name[0]], factor)[0] for name, part in layer.inner.items()), h
 
 
-def _states(layer: Rnn, x: float, state: float) -> tuple[float, float]:
+def _states(layer: Rnn, x: float, state: float, factor: Factor) -> tuple[float, float]:
     given, past, out = (layer.inner[name].layer for name in ("input_layer", "self_layer", "output_layer"))
-    raw, made = _weighted(given, x)
-    factor, offset = _line(past)
+    raw, made = _weighted(given, x, factor)
+    slope, offset = _line(past, factor)
     for _ in range(layer.steps):
-        before = factor * state + offset
+        before = slope * state + offset
         raw, state = raw + before, made + _activated(past.activation, before) + (state if layer.shortcut else 0.0)
-    raw_out, y = _weighted(out, state)
+    raw_out, y = _weighted(out, state, factor)
     return raw + raw_out, y
 
 
-def _weighted(layer: Layer, x: float) -> tuple[float, float]:
+def _weighted(layer: Layer, x: float, factor: Factor) -> tuple[float, float]:
     """Of an inner layer, or one without batch normalisation: before and after the activation."""
-    factor, offset = _line(layer)
-    raw = factor * x + offset
+    slope, offset = _line(layer, factor)
+    raw = slope * x + offset
     return raw, _activated(layer.activation, raw)
 
 
-def _line(layer: Layer) -> tuple[float, float]:
-    """(factor, offset): |y| <= factor * |x| + offset, before the activation."""
+def _line(layer: Layer, factor: Factor) -> tuple[float, float]:
+    """(slope, offset): |y| <= slope * |x| + offset, before the activation."""
     if layer.batch_normalize:
         return 0.0, _normalised(layer, layer.batch * max(layer.out_h * layer.out_w, 1))
     weights, biases = layer.parameters["weights"].data, layer.parameters["biases"].data
     rows = weights.reshape(1 if isinstance(layer, Deconvolutional) else -1, _fan_in(layer, weights))
-    # Of each row: the sum of |w| is at most sqrt(K) times its length.
-    length = math.sqrt(float(np.einsum("ij,ij->i", rows, rows).max()))
-    factor = math.sqrt(rows.shape[1]) * length
+    slope = factor(rows)
     # The input of an xnor convolution becomes 1 and -1.
-    return factor, largest(biases) + (factor if getattr(layer, "xnor", False) else 0.0)
+    return slope, largest(biases) + (slope if getattr(layer, "xnor", False) else 0.0)
+
+
+def _by_length(rows: Array) -> float:
+    """At least the largest sum of |w| in a row: sqrt(K) times its length. One pass without another array."""
+    return math.sqrt(rows.shape[1] * float(np.einsum("ij,ij->i", rows, rows).max()))
+
+
+def _by_sum(rows: Array) -> float:
+    """The largest sum of |w| in a row, which is smaller by a fifth in each layer."""
+    return max(float(np.abs(row).sum()) for row in rows) if np.isfinite(rows.sum()) else math.inf
 
 
 def _fan_in(layer: Layer, weights: Array) -> int:
