@@ -134,11 +134,13 @@ class NetPlans:
     def run_again(self, after_forward: Callable[[int], object] = lambda layer: None) -> None:
         """Let the layers do the last pass once more, for a backward pass by them.
 
-        The same numbers are drawn; statistics, states and what stands in the blobs stay, and so do layers that have
-        run by themselves since. after_forward: called with a layer's number when its tops hold what it has made.
+        The same numbers are drawn; statistics, states and what the pass has left in the blobs stay, and so do layers
+        that have run by themselves since. after_forward: called with a layer's number when its tops hold what it has
+        made.
         """
         net, rng = self.net, self.net.rng
-        lasting = {id(blob.memory("data")): blob for blob in (*net.blob_list, *net.param_blobs)}
+        left = net.blob_list if self.keep_all else [net.blob_list[j] for j in net.output_ids]
+        lasting = {id(blob.memory("data")): blob for blob in (*left, *net.param_blobs)}
         now, kept = rng.bit_generator.state, [(blob, blob.data.copy()) for blob in lasting.values()]
         states = [layer.state for layer in net.layers]
         rng.bit_generator.state = self._draws
