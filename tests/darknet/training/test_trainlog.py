@@ -11,7 +11,7 @@ from PIL import Image
 from tests.darknet.training.scenes import Scene
 from undertow.darknet import TrainOptions, training
 from undertow.darknet.learning import chart
-from undertow.darknet.learning.chart import Chart, draw_chart, new_figure
+from undertow.darknet.learning.chart import Chart, draw_chart
 from undertow.darknet.learning.trainer import Iteration, TrainingWatcher
 from undertow.darknet.learning.trainlog import LOSS_COLUMNS, MAP_COLUMNS, Rows, TrainLog
 from undertow.darknet.learning.watchers import Together
@@ -97,20 +97,6 @@ def test_charts_leave_nothing_behind(tmp_path: Path) -> None:
             assert not [True for found in gc.get_objects() if isinstance(found, figure)]
     finally:
         gc.set_threshold(*usual)
-
-
-def test_a_figure_is_drawn_in_again(tmp_path: Path) -> None:
-    """With the same pixels, and the picture of a new one."""
-    pytest.importorskip("matplotlib")
-    figure = new_figure()
-    for count in (50, 3):
-        draw_chart(tmp_path / "again.png", losses(count), Rows(MAP_COLUMNS), 50, figure=figure)
-    draw_chart(tmp_path / "new.png", losses(3), Rows(MAP_COLUMNS), 50)
-    assert (tmp_path / "again.png").read_bytes() == (tmp_path / "new.png").read_bytes()
-    renderer = figure.canvas.renderer
-    draw_chart(tmp_path / "again.png", losses(4), Rows(MAP_COLUMNS), 50, figure=figure)
-    assert figure.canvas.renderer is renderer
-    assert not figure.axes
 
 
 def test_rows_are_read_as_they_were_added() -> None:

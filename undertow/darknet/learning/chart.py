@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import io
 import os
@@ -29,7 +30,6 @@ class Chart(TrainingWatcher):
         self.path, self.title = Path(path), title
         self._log, self._last = log, 0
         self._told = False
-        self._figure: Any = None
 
     def started(self, trainer: Trainer) -> None:
         self._last = trainer.last_iteration
@@ -44,10 +44,8 @@ class Chart(TrainingWatcher):
 
     def draw(self) -> None:
         """Write the picture now."""
-        log = self._log
-        self._figure = self._figure or new_figure()
         try:
-            draw_chart(self.path, log.losses, log.validations, self._last, self.title, log.measure, figure=self._figure)
+            draw_chart(self.path, self._log.losses, self._log.validations, self._last, self.title, self._log.measure)
         except OSError as problem:
             if not self._told:
                 self._told = True
@@ -71,29 +69,33 @@ def draw_chart(
     last_iteration: int,
     title: str = "",
     measure: Measure = MAP,
-    *,
-    figure: Any = None,
 ) -> None:
     """Write a picture (1200 x 750 pixels) of loss, its running average, and mAP where there are validations.
 
-    losses, validations: rows of `TrainLog`. measure: what validations gave. figure: one of `new_figure` to draw
-    in again. Raises MissingPackage without matplotlib.
+    losses, validations: rows of `TrainLog`. measure: what validations gave. Raises MissingPackage without matplotlib.
     """
-    figure = figure or new_figure()
-    picture = _picture(figure, losses, validations, last_iteration, title, measure)
-    figure.clear()
-    # What was in a figure refers to itself in cycles: left to itself, it would wait for Python's collector, which does
-    # not know how large it is.
-    del figure
-    gc.collect()
+    picture = _picture(losses, validations, last_iteration, title, measure)
+    _give_back()
     with atomic_write(path) as stream:
         stream.write(picture)
 
 
-def new_figure() -> Any:
-    """Room to draw a chart in. One that is used again keeps its 4 MB of pixels: new ones each time, between which other
-    memory is taken, would leave holes that nothing fits into.
+def _give_back() -> None:
+    """Let go of what drawing took, so that a training that draws for days stays as large as it is.
+
+    Figures refer to themselves in cycles, and Python's collector, which comes by when it has counted enough objects,
+    does not know that each holds megabytes of pixels. Free memory between what is in use returns to the system only
+    when glibc is asked.
     """
+    gc.collect()
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):  # another C library
+        return
+    trim(0)
+
+
+def _picture(losses: Rows, validations: Rows, last_iteration: int, title: str, measure: Measure) -> bytes:
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -101,10 +103,6 @@ def new_figure() -> Any:
         raise MissingPackage("matplotlib", "charts", "drawing charts") from None
     figure = Figure(figsize=(12, 7.5), dpi=100, layout="constrained")
     FigureCanvasAgg(figure)
-    return figure
-
-
-def _picture(figure: Any, losses: Rows, validations: Rows, last_iteration: int, title: str, measure: Measure) -> bytes:
     axes = figure.add_subplot()
     _draw_losses(axes, losses)
     axes.set_xlim(0, max(last_iteration, 1))
