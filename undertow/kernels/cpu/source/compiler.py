@@ -21,7 +21,7 @@ from numba.core.types.functions import ExternalFunction
 INLINE = {"forceinline": True, "error_model": "numpy"}
 
 # External functions an object file may refer to that every process has.
-LIBC = frozenset({"memset", "memcpy", "memmove", "expf", "logf", "log1pf", "expm1f", "tanhf", "powf"})
+LIBC = frozenset({"memset", "memcpy", "memmove", "expf", "logf", "log1pf", "expm1f", "tanhf", "powf", "sqrt"})
 
 
 class Source(NamedTuple):
