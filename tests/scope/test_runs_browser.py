@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import threading
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.darknet.training.scenes import make_scene
 from undertow.darknet.learning.trainer import TrainingWatcher, TrainOptions
 from undertow.darknet.learning.watchers import Together
 from undertow.darknet.runs import training
+from undertow.errors import NonFiniteError
 from undertow.scope.runs.command import live_page
 from undertow.scope.runs.darknet import RunRecorder
 from undertow.scope.runs.page import write_page
@@ -274,3 +276,35 @@ def test_a_run_without_layers(page: Any, tmp_path: Path) -> None:
         assert facts(page)["loss"] == "5"
         assert not page.locator(".layers").is_visible()
         assert "no validation recorded" in page.locator(".charts").inner_text()
+
+
+def test_a_run_that_broke_off_says_so_first(page: Any, tmp_path: Path) -> None:
+    writer = write_run(tmp_path / "run", looks=1)
+    writer.layers(11, LayerNumbers({"bad": [0, 4.0, 0]}, [("non-finite", 1, "4 values of its output are not finite")]))
+    writer.broke_off(NonFiniteError("output holds 4 of 8 values that are not finite", layer=1))
+    with RunServer([tmp_path / "run"], 0) as server:
+        opened(page, server.url)
+        assert page.locator(".run .wrong").inner_text() == (
+            "⚠ broke off in iteration 11: layer 1: output holds 4 of 8 values that are not finite"
+        )
+        assert "state" not in facts(page)
+        wait_for(page, "#state", "broke off")
+        assert "4 values of its output are not finite" in page.locator(".marks").inner_text()
+
+
+def test_a_loss_that_is_lost_is_told(page: Any, tmp_path: Path) -> None:
+    writer = write_run(tmp_path / "run", looks=1)
+    for number in (11, 12):
+        writer.iteration(number, {"loss": math.nan, "average": math.nan, "rate": 0.1})
+    with RunServer([tmp_path / "run"], 0) as server:
+        opened(page, server.url)
+        assert page.locator(".run .wrong").inner_text() == "⚠ the loss is not finite since iteration 11"
+        assert facts(page)["loss"] == "nan"
+
+
+def test_nothing_is_said_of_layers_that_were_not_looked_at(page: Any, tmp_path: Path) -> None:
+    write_run(tmp_path / "run", looks=0)
+    write_page([tmp_path / "run"], tmp_path / "page.html")
+    page.goto((tmp_path / "page.html").as_uri())
+    page.wait_for_selector(".marks p")
+    assert page.locator(".marks").inner_text() == "the layers have not been looked at"

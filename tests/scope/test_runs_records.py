@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from undertow.errors import FormatError, UndertowError, UndertowWarning
-from undertow.scope.runs.looks import update_ratio, usual_every
+from undertow.scope.runs.looks import LossAlarm, Schedule, update_ratio, usual_every
 from undertow.scope.runs.reader import MOST_ITERATIONS, MOST_LAYERS, find_run, is_run, read_history
 from undertow.scope.runs.records import FILE, Header, LayerNumbers, column, line_of, parsed, plain, there
 from undertow.scope.runs.writer import RunWriter
@@ -171,9 +171,35 @@ def test_a_disk_that_is_full_stops_no_training(tmp_path: Path) -> None:
 
 
 def test_how_often() -> None:
-    assert [usual_every(n) for n in (0, 600, 4000, 4001, 8000, 20000, 30000, 500200)] == [
-        20, 20, 20, 20, 20, 50, 100, 2000,
+    assert [usual_every(n) for n in (0, 1, 12, 40, 100, 399, 600, 4000, 8000, 20000, 30000, 500200)] == [
+        20, 1, 1, 2, 5, 20, 20, 20, 20, 50, 100, 2000,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("every", "iterations", "expected"),
+    [
+        (None, 500200, [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 4000]),
+        (None, 600, [1, 2, 5, 10, 20, 40]),
+        (None, 100, [1, 2, 5, 10, 15]),
+        (4, 500200, [1, 4, 8]),
+    ],
+)
+def test_early_looks(every: int | None, iterations: int, expected: list[int]) -> None:
+    schedule = Schedule(every, iterations)
+    assert [i for i in range(1, expected[-1] + 1) if schedule.is_due(i)] == expected
+
+
+def test_losses_that_call_for_a_look() -> None:
+    def rings(losses: list[float]) -> list[int]:
+        alarm = LossAlarm()
+        return [i for i, loss in enumerate(losses) if alarm(loss)]
+
+    assert rings([3, 2.5, 2, 1.5, 8, 1]) == []
+    assert rings([3, 2, math.nan, math.nan]) == [2]
+    assert rings([3, 2, math.inf, math.nan, 2]) == [2]
+    # The smallest average is 2.9 and 400 is more than a hundred times that; the next is not ten times 400.
+    assert rings([3, 2, 400, 500, 3999, 4001, 1e9]) == [2, 5, 6]
 
 
 def test_update_ratio() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from undertow.caffe.solver import Solver
 from undertow.cli import main
 from undertow.darknet.learning.trainer import TrainOptions
 from undertow.darknet.runs import training
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, UndertowWarning
 from undertow.inspect.batches import Batch
 from undertow.inspect.trace_nets import trace_caffe, trace_network
 from undertow.scope.runs.caffe import SolverRecorder
@@ -171,8 +172,47 @@ def test_a_training_that_breaks_off_says_why(scene: Scene, capsys: pytest.Captur
     run = scene.folder / "backup" / "tiny_run"
     note = records(run, "note")[-1]
     assert note["text"].startswith("the training broke off: layer ")
-    assert note["i"] == records(run, "iteration")[-1]["i"]
-    assert records(run, "end") == []
+    last = records(run, "iteration")[-1]["i"]
+    assert note["i"] == last
+    (end,) = records(run, "end")
+    assert (end["i"], end["stopped"]) == (last + 1, True)
+    assert re.fullmatch(r"layer \d: \w+ \(\w+\) holds \d+ of \d+ values that are not finite, .*", end["reason"])
+    # The layers were looked at as the failure left them.
+    look = records(run, "layers")[-1]
+    assert look["i"] == last + 1
+    assert any(count for count in look["values"]["bad"])
+    assert any(kind == "non-finite" for kind, _, _ in look["marks"])
+
+
+def test_own_code_that_breaks_off_says_why(tmp_path: Path) -> None:
+    def train() -> None:
+        with OwnRun(tmp_path / "run", [ut.Parameter(np.ones(2), name="w")]) as run:
+            with run.iteration() as told:
+                told(loss=1.0)
+            raise ZeroDivisionError("by zero")
+
+    with pytest.raises(ZeroDivisionError):
+        train()
+    (end,) = records(tmp_path / "run", "end")
+    assert end == {"k": "end", "i": 2, "stopped": True, "reason": "by zero"}
+
+
+@pytest.mark.parametrize("precision", ["fast", "reference"])
+def test_a_solver_whose_loss_is_lost_is_looked_at(tmp_path: Path, precision: str) -> None:
+    """Caffe goes on; the layers are seen in the iteration in which it happens, or in the next (layer by layer)."""
+    solver = make(tmp_path, "max_iter: 9 snapshot_after_train: false")
+    recorder = SolverRecorder(solver, tmp_path / "run", 100)
+    with ut.precision(precision):
+        solver.step(3)
+        solver.net.params["ip1"][0].data[0, 0] = np.nan
+        with pytest.warns(UndertowWarning, match="loss is nan"):
+            solver.step(4)
+    recorder.ended()
+    found = records(tmp_path / "run", "layers")
+    assert [record["i"] for record in found] == [1, 4 if precision == "fast" else 5]
+    names = [name for name, _ in records(tmp_path / "run", "run")[0]["layers"]]
+    assert found[1]["values"]["bad"][names.index("ip1")] > 0
+    assert found[1]["values"]["bad"][names.index("d")] == 0
 
 
 def test_flags_without_scope_are_told(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
@@ -343,7 +383,7 @@ def test_a_training_of_ones_own_that_fails(tmp_path: Path) -> None:
     w = ut.Parameter(np.ones(2), name="w")
     with pytest.raises(ZeroDivisionError), OwnRun(tmp_path / "run", [w]) as run, run.iteration():
         raise ZeroDivisionError
-    assert records(tmp_path / "run", "end") == [{"k": "end", "i": 0, "stopped": True}]
+    assert records(tmp_path / "run", "end") == [{"k": "end", "i": 1, "stopped": True, "reason": "ZeroDivisionError"}]
     with pytest.raises(UndertowError, match="no iteration was recorded"):
         ut.watch([w]).last("weight")
 

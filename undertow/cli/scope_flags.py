@@ -19,7 +19,7 @@ Watch = Callable[["Solver"], object]
 
 SCOPE = (
     Flag("scope", "switch", "record loss, rate, measures and every layer's statistics, and show them in the browser"),
-    Flag("scope_every", "whole", "with -scope: look at the layers every N iterations (400 times in a run, >= 20)", "N",
+    Flag("scope_every", "whole", "with -scope: look at the layers every N iterations (20 to 400 times in a run)", "N",
          least=1),
     Flag("scope_folder", "text", "with -scope: where the run is recorded (NAME_run beside the weights)", "FOLDER"),
     Flag("scope_port", "whole", "with -scope: port of the page on 127.0.0.1; 0 for any (8710, or any)", "N", least=0,

@@ -47,6 +47,10 @@ class Together(TrainingWatcher):
         for watcher in self.watchers:
             watcher.saved(path)
 
+    def broke_off(self, problem: BaseException) -> None:
+        for watcher in self.watchers:
+            watcher.broke_off(problem)
+
     def finished(self, result: TrainResult) -> None:
         for watcher in self.watchers:
             watcher.finished(result)

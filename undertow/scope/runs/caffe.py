@@ -21,7 +21,7 @@ from undertow.inspect.statistics import statistics_of
 from undertow.inspect.trace import LayerTrace
 from undertow.inspect.trace_nets import HANDED_ON
 from undertow.inspect.watch import norm_of
-from undertow.scope.runs.looks import numbers_of, usual_every
+from undertow.scope.runs.looks import LossAlarm, Schedule, numbers_of
 from undertow.scope.runs.records import Header, now
 from undertow.scope.runs.writer import RunWriter
 
@@ -29,9 +29,9 @@ from undertow.scope.runs.writer import RunWriter
 class SolverRecorder:
     """Writes a run's folder while a solver trains; what it learns stays the same, bit for bit.
 
-    folder: SNAPSHOT_PREFIX_run unless given. every: iterations between two looks at the layers, see `usual_every`.
-    ready: called with the writer when the first iteration, or the test before it, begins. Iterations are numbered from
-    1, by the updates that are done.
+    folder: SNAPSHOT_PREFIX_run unless given. every: iterations between two looks at the layers, see `Schedule`;
+    besides, those are looked at whose loss is the first not finite, or explodes. ready: called with the writer when
+    the first iteration, or the test before it, begins. Iterations are numbered from 1, by the updates that are done.
     """
 
     def __init__(
@@ -42,7 +42,8 @@ class SolverRecorder:
         ready: Callable[[RunWriter], object] = lambda writer: None,
     ) -> None:
         self._solver, self._net, self._ready = solver, solver.net, ready
-        self._every = every or usual_every(int(solver.param.max_iter))
+        self._schedule, self._alarm = Schedule(every, int(solver.param.max_iter)), LossAlarm()
+        self._look_next = False
         self._folder = folder or f"{solver.param.snapshot_prefix or 'caffe'}_run"
         self._written: RunWriter | None = None
         self._images = _samples(solver.net) * int(solver.param.iter_size)
@@ -63,7 +64,7 @@ class SolverRecorder:
             header = Header(
                 solver.net.name or Path(self._folder).name, "caffe", Path(solver.file or "").name, now(),
                 how=f"{solver.param.type}, dialect {solver.net.dialect.name}", last=int(solver.param.max_iter),
-                every=self._every, first=solver.iter,
+                every=self._schedule.every, first=solver.iter,
                 layers=tuple((layer.name, layer.type) for layer in solver.net.layers),
             )  # fmt: skip
             self._written = RunWriter(self._folder, header)
@@ -82,15 +83,20 @@ class SolverRecorder:
         self._traces = []
         self._rate, self._clock = self._solver.lr, time.perf_counter()
         coming = self._solver.iter + 1
-        if coming == 1 or coming % self._every == 0:
-            pairs = enumerate(self._net.layers)
-            self._traces = [LayerTrace(i, layer.name, layer.type, activation=layer.type) for i, layer in pairs]
-            for seen in self._traces:
-                seen.computes = seen.type not in HANDED_ON and seen.type not in SOURCES
+        if self._schedule.is_due(coming) or self._look_next:
+            self._look_next = False
+            self._traces = self._new_traces()
             if self._runs_layer_by_layer():  # then watching the layers changes no bit of what they compute
                 self._net.after_forward.append(self._see_outputs)
                 self._net.before_backward.append(self._see_gradients)
                 self._watching = True
+
+    def _new_traces(self) -> list[LayerTrace]:
+        pairs = enumerate(self._net.layers)
+        found = [LayerTrace(i, layer.name, layer.type, activation=layer.type) for i, layer in pairs]
+        for seen in found:
+            seen.computes = seen.type not in HANDED_ON and seen.type not in SOURCES
+        return found
 
     def _runs_layer_by_layer(self) -> bool:
         """Whether the passes of this iteration do so anyway, and are no plans; see `undertow.caffe.planned`."""
@@ -106,6 +112,11 @@ class SolverRecorder:
 
     def _gradients_are_there(self) -> None:
         """After the last of iter_size passes, before gradients are clipped, divided by iter_size and decayed."""
+        if self._alarm(self._solver.last_loss) and not self._traces:
+            if self._in_place and self._runs_layer_by_layer():
+                self._look_next = True  # what was written over is gone
+            else:
+                self._traces = self._new_traces()
         if not self._traces:
             return
         for seen, layer in zip(self._traces, self._net.layers, strict=True):

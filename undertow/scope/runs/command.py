@@ -27,7 +27,7 @@ def live_page(port: int | None, say: Say) -> Iterator[Callable[[RunWriter], None
             yield show
         except BaseException as problem:
             for writer in writers:
-                writer.note(writer.last, f"the training broke off: {str(problem) or 'interrupted'}")
+                writer.broke_off(problem)
             raise
 
 

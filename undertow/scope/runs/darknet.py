@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from undertow.darknet.detection.evaluate import Evaluation
 from undertow.darknet.learning.trainer import Iteration, Trainer, TrainingWatcher, TrainResult
 from undertow.darknet.network import Network
+from undertow.errors import NonFiniteError, UndertowError
 from undertow.inspect.record import Array
 from undertow.inspect.trace import Trace
 from undertow.inspect.watch import norm_of
-from undertow.scope.runs.looks import numbers_of, together, update_ratio, usual_every
+from undertow.scope.runs.looks import LossAlarm, Schedule, numbers_of, together, update_ratio
 from undertow.scope.runs.probe import SAMPLES, can_probe, probe
 from undertow.scope.runs.records import Header, LayerNumbers, now, there
 from undertow.scope.runs.writer import RunWriter
@@ -23,7 +25,8 @@ class RunRecorder(TrainingWatcher):
     """Writes a run's folder while a detector is trained; what it learns stays the same, bit for bit.
 
     folder: FOLDER/NAME_run of the weights unless given. every: iterations between two looks at the layers, see
-    `usual_every`. ready: called with the writer when the training starts.
+    `Schedule`; besides, those are looked at whose loss explodes, and the one in which the training breaks off.
+    ready: called with the writer when the training starts.
     """
 
     def __init__(
@@ -37,15 +40,16 @@ class RunRecorder(TrainingWatcher):
         self._net: Network | None = None
         self._probes = False
         self._before: dict[int, dict[str, Array]] = {}
+        self._schedule, self._alarm = Schedule(every, 0), LossAlarm()
 
     def started(self, trainer: Trainer) -> None:
         net = self._net = trainer.net
-        self._every = self._every or usual_every(trainer.last_iteration)
+        self._schedule = Schedule(self._every, trainer.last_iteration)
         self._probes = can_probe(net)
         folder = Path(self._folder or trainer.output.folder / f"{trainer.output.name}_run")
         header = Header(
             trainer.output.name, "darknet", Path(net.config.file).name, now(),
-            how=f"dialect {net.dialect.name}", last=trainer.last_iteration, every=self._every,
+            how=f"dialect {net.dialect.name}", last=trainer.last_iteration, every=self._schedule.every,
             samples=min(SAMPLES, net.batch), first=trainer.iteration,
             layers=tuple((str(layer.index), layer.type) for layer in net.layers),
         )  # fmt: skip
@@ -66,7 +70,7 @@ class RunRecorder(TrainingWatcher):
         if took > 0:
             values["speed"] = iteration.images / number / took
         self.writer.iteration(number, values)
-        if self._before:
+        if self._alarm(iteration.loss) or self._before:
             self.writer.layers(number, self._look())
         self._remember(number + 1)
 
@@ -92,26 +96,35 @@ class RunRecorder(TrainingWatcher):
         assert self.writer is not None
         self.writer.end(result.iteration, result.stopped)
 
+    def broke_off(self, problem: BaseException) -> None:
+        if self.writer is None:
+            return
+        if isinstance(problem, NonFiniteError):
+            self._before = {}  # the iteration made no step of its own
+            # All pictures of the pass: the first ones need not be those that ruined it.
+            with suppress(MemoryError, UndertowError):
+                self.writer.layers(self.writer.last + 1, self._look(samples=None))
+        self.writer.broke_off(problem)
+
     def _remember(self, coming: int) -> None:
         """Copies of the parameters where the coming iteration is one of those that are looked at."""
         assert self._net is not None
-        assert self._every is not None
         self._before = {}
-        if coming % self._every == 0 or coming == 1:
+        if self._schedule.is_due(coming):
             self._before = {
                 layer.index: {name: p.data.copy() for name, p in layer.parameters.items()}
                 for layer in self._net.layers
                 if layer.parameters
             }
 
-    def _look(self) -> LayerNumbers:
+    def _look(self, samples: int | None = SAMPLES) -> LayerNumbers:
         net = self._net
         assert net is not None
         updates = [math.nan] * net.n
         for index, before in self._before.items():
             after = {name: p.data for name, p in net.layers[index].parameters.items()}
             updates[index] = update_ratio(before, after)
-        found: Trace | None = probe(net) if self._probes else None
+        found: Trace | None = probe(net, samples=samples or net.batch) if self._probes else None
         if found is None:
             return LayerNumbers({"update": there(updates), "weights": there(_weights(net, i) for i in range(net.n))})
         numbers = numbers_of(found.layers, updates)

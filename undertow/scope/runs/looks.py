@@ -3,23 +3,63 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 
 from undertow.inspect.record import Array
 from undertow.inspect.trace import LayerTrace
 from undertow.inspect.watch import norm_of
 from undertow.scope.runs.records import LayerNumbers, there
 
-# Unless told otherwise, the layers are looked at so many times in a run, but not more often than every 20 iterations.
-LOOKS, LEAST_EVERY = 400, 20
+# Unless told otherwise, the layers are looked at so many times in a run, but not more often than every 20 iterations,
+# unless there would be less than so many looks.
+LOOKS, LEAST_EVERY, LEAST_LOOKS = 400, 20, 20
+# A loss so many times the smallest average before explodes; another look is taken when it has grown tenfold again.
+_EXPLODED, _AGAIN = 100.0, 10.0
 
 
 def usual_every(iterations: int) -> int:
-    """Iterations between two looks at the layers, for a training of so many."""
-    every = max(LEAST_EVERY, iterations // LOOKS)
-    # A round number: 1, 2 or 5 times a power of ten.
-    power = 10 ** int(math.log10(every))
-    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= every)
+    """Iterations between two looks at the layers, for a training of so many (0: nobody knows)."""
+    least = min(LEAST_EVERY, max(iterations // LEAST_LOOKS, 1)) if iterations else LEAST_EVERY
+    every = max(least, iterations // LOOKS)
+    return next(number for number in _round_numbers() if number >= every)
+
+
+def _round_numbers() -> Iterator[int]:
+    """1, 2 and 5 times the powers of ten."""
+    power = 1
+    while True:
+        yield from (power, 2 * power, 5 * power)
+        power *= 10
+
+
+class Schedule:
+    """When to look: every so many iterations; before, in the first, and unless told how often, in 2, 5, 10, 20..."""
+
+    def __init__(self, every: int | None, iterations: int) -> None:
+        self.every = every or usual_every(iterations)
+        self._early = {1} if every else set(takewhile(lambda number: number < self.every, _round_numbers()))
+
+    def is_due(self, iteration: int) -> bool:
+        return iteration % self.every == 0 or iteration in self._early
+
+
+class LossAlarm:
+    """Whether a loss calls for a look of its own: the first that is not finite, or one that explodes."""
+
+    def __init__(self) -> None:
+        self._average, self._least, self._told = math.nan, math.inf, 0.0
+
+    def __call__(self, loss: float) -> bool:
+        """loss: of this iteration; once for each."""
+        size = abs(loss) if math.isfinite(loss) else math.inf
+        rings = size > max(_EXPLODED * self._least, _AGAIN * self._told)
+        if rings:
+            self._told = size
+        if math.isfinite(loss):
+            self._average = size if math.isnan(self._average) else 0.9 * self._average + 0.1 * size
+            self._least = min(self._least, self._average)
+        return rings
 
 
 def together(norms: Sequence[float]) -> float:

@@ -103,4 +103,7 @@ class OwnRun:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.writer.end(self._done, stopped=kind is not None)
+        if error is not None:
+            self.writer.broke_off(error)
+        else:
+            self.writer.end(self._done, stopped=False)

@@ -6,7 +6,7 @@
     {"k": "measure", "i": 100, "values": {"mAP": 0.5, ...}}
     {"k": "note", "i": 0, "text": "..."}
     {"k": "from", "i": 100}               the training went on from here: what stands above for later ones is replaced
-    {"k": "end", "i": 600, "stopped": false}
+    {"k": "end", "i": 600, "stopped": false}   with "reason" where it broke off in that iteration
 
 Arrays under "values" of a "layers" record have one number for each layer of the header; null where it has none.
 Numbers that are not finite are the strings "nan", "inf" and "-inf". A line that is damaged is left out by readers.

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from undertow.errors import UndertowError, UndertowWarning
+from undertow.errors import NonFiniteError, UndertowError, UndertowWarning
 from undertow.scope.runs.reader import header_of
 from undertow.scope.runs.records import FILE, Header, LayerNumbers, Record, column, line_of, plain
 
@@ -33,6 +33,7 @@ class RunWriter:
         self.path = self.folder / FILE
         self.kept: Path | None = None
         self.last = header.first
+        self.over = False
         self._told = False
         self._whole = True
         try:
@@ -79,6 +80,21 @@ class RunWriter:
     def end(self, number: int, stopped: bool) -> None:
         """The training ended, or was stopped by request."""
         self._add({"k": "end", "i": number, "stopped": stopped})
+        self.over = True
+        self.sync()
+
+    def broke_off(self, problem: BaseException) -> None:
+        """The training failed in the iteration after the last that was recorded; told once."""
+        if self.over:
+            return
+        self.note(self.last, f"the training broke off: {str(problem) or 'interrupted'}")
+        # Of an error that was told with its circumstances, the error itself.
+        cause = problem.__cause__ if isinstance(problem.__cause__, NonFiniteError) else problem
+        layer = f"layer {cause.layer}: " if isinstance(cause, UndertowError) and cause.layer is not None else ""
+        reason = cause.reason if isinstance(cause, UndertowError) else str(cause)
+        unsaid = "interrupted" if isinstance(problem, KeyboardInterrupt) else type(problem).__name__
+        self._add({"k": "end", "i": self.last + 1, "stopped": True, "reason": f"{layer}{reason}" or unsaid})
+        self.over = True
         self.sync()
 
     def sync(self) -> None:

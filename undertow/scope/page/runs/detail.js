@@ -68,7 +68,10 @@ export class Detail {
 
 /** What there is to say of looks without marks. Runs of one's own tell of parameters alone. */
 function finding(runs, looks) {
+  if (looks.every((look) => !look)) return "the layers have not been looked at";
   if (looks.some((look) => look?.values.bad?.some((count) => count > 0))) return "not all values are finite";
-  if (runs.every((run) => run.header.fields.includes("dead"))) return "nothing vanishes, explodes or is dead; all values are finite";
-  return "all values are finite";
+  const later = runs.some((run, i) => looks[i] && run.broken && looks[i].i < run.broken.i) ? "; the run broke off later" : "";
+  if (!looks.every((look) => !look || look.values.bad)) return `whether all values are finite was not looked at${later}`;
+  if (runs.every((run) => run.header.fields.includes("dead"))) return `nothing vanishes, explodes or is dead; all values are finite${later}`;
+  return `all values are finite${later}`;
 }

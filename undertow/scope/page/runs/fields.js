@@ -30,6 +30,7 @@ export function exactText(value) {
 /** Three digits; thousands are written out. "" for what an axis leaves blank. */
 export function valueText(value) {
   if (value === null || value === undefined) return "";
+  if (Number.isNaN(value)) return "nan"; // losses and rates are never missing in a line that has them
   return Math.abs(value) >= 1000 && Math.abs(value) < 1e6 ? Math.round(value).toLocaleString("en-US") : numberText(value);
 }
 

@@ -97,7 +97,7 @@ function draw() {
 
 function drawState() {
   const over = connection.live && runs.length > 0 && runs.every((run) => run.end);
-  parts.state.textContent = over ? "ended" : connection.live ? `● ${connection.text}` : connection.text;
+  parts.state.textContent = over ? (runs.some((run) => run.broken) ? "broke off" : "ended") : connection.live ? `● ${connection.text}` : connection.text;
   parts.state.classList.toggle("good", connection.live && !over);
 }
 
@@ -111,7 +111,7 @@ function drawRuns() {
       ["loss", valueText(last?.loss)], ["average", valueText(last?.average)], ["rate", valueText(last?.rate)],
       ["images/s", valueText(last?.speed)],
       ...(Number.isFinite(best) ? [["best mAP", `${(100 * best).toFixed(1)}%`]] : []),
-      ["", run.end ? (run.end.stopped ? "stopped by request" : "finished") : ""],
+      ["", run.end && !run.broken ? (run.end.stopped ? "stopped by request" : "finished") : ""],
     ];
     const done = header.last && last ? Math.min(1, last.i / header.last) : 0;
     return h("section", { class: "card run", "aria-label": `Run ${run.letter}` },
@@ -119,8 +119,15 @@ function drawRuns() {
         h("span", { class: "soft" }, [run.folder === header.name ? "" : run.folder, header.net, header.how, `since ${header.started.replace("T", " ")}`].filter(Boolean).join(" · "))),
       h("dl", {}, facts.filter(([, value]) => value).map(([name, value]) =>
         h("div", { "data-fact": name || "state" }, name ? h("dt", {}, name) : null, h("dd", {}, value)))),
-      h("progress", { max: 1, value: done, "aria-label": "done" }));
+      wrong(run), h("progress", { max: 1, value: done, "aria-label": "done" }));
   }));
+}
+
+/** What went wrong with a run, in words; null where nothing did. */
+function wrong(run) {
+  const since = run.lossGone === null ? "" : `the loss is not finite since iteration ${countText(run.lossGone)}`;
+  const text = run.broken ? `broke off in iteration ${countText(run.broken.i)}: ${run.broken.reason}` : since;
+  return text ? h("p", { class: "wrong", role: "alert" }, h("span", { class: "tag bad" }, "⚠"), ` ${text}`) : null;
 }
 
 function drawLayers() {

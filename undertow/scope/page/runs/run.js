@@ -99,6 +99,18 @@ export class Run {
     }
   }
 
+  /** Where it broke off, and why; null for a run that did not. */
+  get broken() {
+    return this.end?.reason ? this.end : null;
+  }
+
+  /** From which iteration on the loss has not been finite again; null where it is, or was again. */
+  get lossGone() {
+    const { rows } = this.iterations;
+    const last = rows.findLastIndex((row) => Number.isFinite(row.loss));
+    return last === rows.length - 1 || rows[last + 1].loss === undefined ? null : rows[last + 1].i;
+  }
+
   get last() {
     return this.iterations.rows[this.iterations.rows.length - 1];
   }
