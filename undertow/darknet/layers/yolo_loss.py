@@ -68,8 +68,9 @@ class YoloLoss(Function):
         output[:, :, 2:4] = raw[:, :, 2:4]
         self.finite = _is_finite(x)
         self.assignment = assign(output, truth.astype(x.dtype, copy=False), self.rule)
-        self.cost = self._cost()
-        return y, np.asarray(self._loss(raw), dtype=x.dtype)
+        with np.errstate(over="ignore", invalid="ignore"):  # the loss itself shows it
+            self.cost = self._cost()
+            return y, np.asarray(self._loss(raw), dtype=x.dtype)
 
     def backward(self, gy: Array, gloss: Array) -> tuple[Array, None]:
         gx = self._delta(-gloss)
@@ -103,8 +104,9 @@ class YoloLoss(Function):
         """factor times Darknet's delta, (batch, n, 5 + classes, h, w)."""
         found = self.assignment
         # Where nothing is asked for, weight 0 times a value that is not finite is not 0.
-        rest = None if self.finite else factor * (0 * found.output)
-        return found.spread(factor * found.objectness_delta, factor * found.cell_delta, rest)
+        with np.errstate(over="ignore", invalid="ignore"):
+            rest = None if self.finite else factor * (0 * found.output)
+            return found.spread(factor * found.objectness_delta, factor * found.cell_delta, rest)
 
     def _loss(self, raw: Array) -> float:
         """Summed only where something is asked for: most weights are zero."""
