@@ -16,6 +16,7 @@ from undertow.inspect.compare import Comparison, compare
 from undertow.inspect.match import matched, steps_of
 from undertow.inspect.report import comparison_lines
 from undertow.inspect.trace import LayerTrace
+from undertow.inspect.trace_file import load_trace, save_trace
 from undertow.inspect.trace_nets import trace_caffe, trace_darknet
 
 CFG = """
@@ -148,7 +149,7 @@ def test_layers_without_a_counterpart_are_left_out() -> None:
     other = layers(
         ("Convolution", (1, 4, 8, 8)), ("LRN", (1, 4, 8, 8)), ("Pooling", (1, 4, 4, 4)), ("Convolution", (1, 6))
     )
-    assert [(a.last.index, b.last.index) for a, b in matched(one, other)] == [(0, 0), (1, 2), (2, 3)]
+    assert places(one, other) == [(0, 0), (None, 1), (1, 2), (2, 3)]
 
 
 def test_nets_that_have_nothing_in_common_are_refused(converted: Path) -> None:
@@ -177,3 +178,60 @@ def test_a_published_pair_is_one_net(reference_data: Path, tmp_path: Path) -> No
     learning = compare(trace_darknet(f"{one}.cfg", f"{one}.weights", data=tmp_path / "images.npz"), caffe)
     assert learning.forward is not None
     assert "--phase TEST for both compares them as they detect" in "\n".join(comparison_lines(learning))
+
+
+def places(one: list[LayerTrace], other: list[LayerTrace]) -> list[tuple[int | None, int | None]]:
+    return [tuple(step and step.last.index for step in pair) for pair in matched(one, other)]  # type: ignore[misc]
+
+
+def changed(folder: Path, old: str, new: str) -> Comparison:
+    """CFG beside the same with a change."""
+    (folder / "one.cfg").write_text(CFG)
+    (folder / "other.cfg").write_text(CFG.replace(old, new, 1))
+    return compare(trace_darknet(folder / "one.cfg"), trace_darknet(folder / "other.cfg"))
+
+
+SECOND = "[convolutional]\nfilters=4\nsize=1\nactivation=relu\n"
+
+
+def test_an_inserted_layer_is_named_and_its_neighbours_keep_their_counterparts(tmp_path: Path) -> None:
+    """Of two with the same kind and shape, the one with as many weights is the same: 3x3 before 1x1."""
+    inserted = "[convolutional]\nfilters=4\nsize=3\npad=1\nactivation=relu\n\n"
+    found = changed(tmp_path, SECOND, inserted + SECOND)
+    pairs = [(layer.one.index, layer.other.index) for layer in found.layers]
+    assert pairs[:3] in ([(0, 0), (1, 2), (2, 3)], [(0, 1), (1, 2), (2, 3)])
+    assert (
+        "the nets are not the same: only the second has layer 1 (convolutional, output 2x4x8x8, largest"
+        in "\n".join(comparison_lines(found))
+    )
+
+
+def test_a_widened_layer_is_named(tmp_path: Path) -> None:
+    found = changed(tmp_path, SECOND, SECOND.replace("filters=4", "filters=6"))
+    assert [(layer.one.index, layer.other.index) for layer in found.layers][0] == (0, 0)
+    assert 1 not in [layer.one.index for layer in found.layers]
+    assert (
+        "the nets are not the same: where the first has layer 1 (convolutional, output 2x4x8x8, largest parameter of 16 "
+        "values), the second has layer 1 (convolutional, output 2x6x8x8, largest parameter of 24 values)"
+    ) in "\n".join(comparison_lines(found))
+
+
+def test_a_larger_kernel_is_named_though_the_shapes_are_the_same(tmp_path: Path) -> None:
+    found = changed(tmp_path, SECOND, SECOND.replace("size=1", "size=3\npad=1"))
+    assert found.gap[0] is not None
+    assert found.gap[0].first.index == 1
+
+
+def test_another_size_is_told_as_such(tmp_path: Path) -> None:
+    (tmp_path / "one.cfg").write_text(CFG)
+    (tmp_path / "other.cfg").write_text(CFG.replace("[shortcut]\nfrom=-2\n", ""))
+    found = compare(trace_darknet(tmp_path / "one.cfg", batch=2), trace_darknet(tmp_path / "other.cfg", size=16))
+    assert "the batches had different sizes" in "\n".join(comparison_lines(found))
+
+
+def test_sizes_of_parameters_are_kept_in_files(tmp_path: Path) -> None:
+    (tmp_path / "one.cfg").write_text(CFG)
+    found = trace_darknet(tmp_path / "one.cfg")
+    save_trace(found, tmp_path / "t.npz")
+    again = load_trace(tmp_path / "t.npz")
+    assert {n: p.size for n, p in again.layers[0].parameters.items()} == {"weights": 108, "biases": 4}

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import dropwhile, takewhile
 
 import numpy as np
 
 from undertow.errors import ShapeError
-from undertow.inspect.match import alike, matched
+from undertow.inspect.match import Step, alike, matched, same_sizes
 from undertow.inspect.record import Array
 from undertow.inspect.trace import LayerTrace, Trace
 
 TOLERANCE = 1e-3
+_SAME = "trace both with the same batch and size"
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,8 @@ class Path:
 class Comparison:
     """layers: in forward order. forward, backward: the first that parts, on the way forward and back; None: nowhere.
 
-    same_batch: whether both runs saw the same batch. paths: see `Path`.
+    same_batch: whether both runs saw the same batch. paths: see `Path`. gap: of nets that are not the same, the first
+    steps without a counterpart, of the one and of the other net; None where it lacks none there.
     """
 
     one: Trace
@@ -61,21 +64,28 @@ class Comparison:
     forward: Difference | None
     backward: Difference | None
     paths: list[Path]
+    gap: tuple[Step | None, Step | None] = (None, None)
 
 
 def compare(one: Trace, other: Trace, tolerance: float = TOLERANCE) -> Comparison:
     """Compare two traces layer by layer; layers are told by their order.
 
-    Where the layers are others (a converted network), those are compared that `undertow.inspect.match` finds to be the
-    same step. tolerance: relative distance beyond which they part. Raises ShapeError where nothing can be compared.
+    Where the layers are others (a converted network, or one that was changed), those are compared that
+    `undertow.inspect.match` finds to be the same step. tolerance: relative distance beyond which they part.
+    Raises ShapeError where nothing can be compared.
     """
     if not alike(one.layers, other.layers):
         return _compare_unlike(one, other, tolerance)
+    pairs = list(zip(one.layers, other.layers, strict=True))
+    apart = next(((a, b) for a, b in pairs if not same_sizes(a, b)), None)
+    if apart is not None:
+        if same_input(one, other):
+            return _compare_unlike(one, other, tolerance)
+        a, b = apart
+        raise ShapeError(f"the output of layer {a.name} has shape {a.shape} in one trace, {b.shape} in the other",
+                         remedy=_SAME)  # fmt: skip
     layers = []
-    for a, b in zip(one.layers, other.layers, strict=True):
-        if a.shape != b.shape:
-            raise ShapeError(f"the output of layer {a.name} has shape {a.shape} in one trace, {b.shape} in the other",
-                             remedy="trace both with the same batch and size")  # fmt: skip
+    for a, b in pairs:
         parameters, name = _of_parameters(a, b)
         layers.append(Difference(a, b, _of(a, b, "output"), _of(a, b, "gradient"), parameters, name))
     paths = [
@@ -87,18 +97,31 @@ def compare(one: Trace, other: Trace, tolerance: float = TOLERANCE) -> Compariso
     return _judged(one, other, tolerance, layers, paths)
 
 
+def same_input(one: Trace, other: Trace) -> bool:
+    """Whether both batches had the same size, as far as it shows."""
+    batches = {layers[0].shape[:1] for layers in (one.layers, other.layers) if layers}
+    return one.input_sample.size == other.input_sample.size and len(batches) < 2
+
+
 def _compare_unlike(one: Trace, other: Trace, tolerance: float) -> Comparison:
     layers = []
-    for a, b in matched(one.layers, other.layers):
+    steps = matched(one.layers, other.layers)
+    for a, b in steps:
+        if a is None or b is None:
+            continue
         weights = _of_both(a.first, b.first, "gradient of weights")
         output, gradient = _of(a.last, b.last, "output"), _of_both(a.last, b.last, "gradient")
         layers.append(Difference(a.last, b.last, output, gradient, weights, "" if math.isnan(weights) else "weights"))
     if not layers:
-        raise ShapeError(
-            f"no layer of {one.source} has the kind and shape of one of {other.source}",
-            remedy="trace both with the same batch and size",
-        )
-    return _judged(one, other, tolerance, layers, [])
+        remedy = "compare runs of the same net, or of one and its conversion" if same_input(one, other) else _SAME
+        raise ShapeError(f"no layer of {one.source} has the kind and shape of one of {other.source}", remedy=remedy)
+    return replace(_judged(one, other, tolerance, layers, []), gap=_first_gap(steps))
+
+
+def _first_gap(steps: list[tuple[Step | None, Step | None]]) -> tuple[Step | None, Step | None]:
+    alone = dropwhile(lambda pair: None not in pair, steps)
+    gap = list(takewhile(lambda pair: None in pair, alone))
+    return next((a for a, _ in gap if a is not None), None), next((b for _, b in gap if b is not None), None)
 
 
 def _judged(one: Trace, other: Trace, tolerance: float, layers: list[Difference], paths: list[Path]) -> Comparison:

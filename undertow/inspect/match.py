@@ -2,14 +2,14 @@
 
 One format says in one layer what the other says in several (a convolution with its normalisation and activation), and
 some layers only hand on. So lists are first gathered into steps, each told by its last layer, whose output is what the
-next step reads; then steps are matched in order, where kind and shape are the same.
+next step reads; then steps are matched in order, where kind, shape and number of weights are the same, as a `diff` does
+with lines: so that most are matched, and rather those that have weights and names alike.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 
 from undertow.inspect.trace import LayerTrace
 
@@ -66,18 +66,57 @@ class Step:
         shape = self.last.shape
         return self.kind, (*shape[:1], *(length for length in shape[1:] if length != 1))
 
+    @property
+    def weights(self) -> int:
+        """How many values its largest parameter has; 0 where there is none, or that is not known."""
+        return max((parameter.size for parameter in self.first.parameters.values()), default=0)
+
 
 def alike(one: Sequence[LayerTrace], other: Sequence[LayerTrace]) -> bool:
-    """Whether two lists are of the same network, layer by layer."""
+    """Whether two lists are of the same kinds of layers, one by one."""
     return [layer.type for layer in one] == [layer.type for layer in other]
 
 
-def matched(one: Sequence[LayerTrace], other: Sequence[LayerTrace]) -> list[tuple[Step, Step]]:
-    """Pairs of steps in order; those without a counterpart are left out."""
+def same_sizes(a: LayerTrace, b: LayerTrace) -> bool:
+    """Whether outputs and parameters have the same sizes, as far as they are known."""
+    pairs = [(p.size, b.parameters[name].size) for name, p in a.parameters.items() if name in b.parameters]
+    return a.shape == b.shape and all(x == y or not x or not y for x, y in pairs)
+
+
+def matched(one: Sequence[LayerTrace], other: Sequence[LayerTrace]) -> list[tuple[Step | None, Step | None]]:
+    """All steps in order, those that are the same in pairs; None stands where a step has no counterpart.
+
+    Between two pairs, those of the first list come before those of the second.
+    """
     a, b = steps_of(one), steps_of(other)
-    matcher = SequenceMatcher(None, [step.sign for step in a], [step.sign for step in b], autojunk=False)
-    blocks = matcher.get_matching_blocks()
-    return [(a[block.a + i], b[block.b + i]) for block in blocks for i in range(block.size)]
+    # best[i][j]: the largest sum of likenesses of a[i:] and b[j:].
+    best = [[0.0] * (len(b) + 1) for _ in range(len(a) + 1)]
+    for i in range(len(a) - 1, -1, -1):
+        row, below = best[i], best[i + 1]
+        for j in range(len(b) - 1, -1, -1):
+            likeness = _likeness(a[i], b[j])
+            row[j] = max(below[j], row[j + 1], likeness + below[j + 1] if likeness else 0.0)
+    found: list[tuple[Step | None, Step | None]] = []
+    i = j = 0
+    while i < len(a) and j < len(b):
+        likeness = _likeness(a[i], b[j])
+        if likeness and best[i][j] == likeness + best[i + 1][j + 1]:
+            found.append((a[i], b[j]))
+            i, j = i + 1, j + 1
+        elif best[i][j] == best[i + 1][j]:
+            found.append((a[i], None))
+            i += 1
+        else:
+            found.append((None, b[j]))
+            j += 1
+    return [*found, *((step, None) for step in a[i:]), *((None, step) for step in b[j:])]
+
+
+def _likeness(a: Step, b: Step) -> float:
+    """0 for steps that cannot be the same. Whole numbers and halves, so that sums of them are exact."""
+    if a.sign != b.sign or (a.weights and b.weights and a.weights != b.weights):
+        return 0.0
+    return 2.0 + (a.weights == b.weights) + 0.5 * (a.last.name == b.last.name)
 
 
 def steps_of(layers: Sequence[LayerTrace]) -> list[Step]:

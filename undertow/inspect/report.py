@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
-from undertow.inspect.compare import Comparison, Difference, Path, max_of
+from undertow.inspect.compare import Comparison, Difference, Path, max_of, same_input
+from undertow.inspect.match import Step
 from undertow.inspect.record import RANDOM_START
-from undertow.inspect.text import columns, number_text, share_text
+from undertow.inspect.text import columns, number_text, shapes_text, share_text
 from undertow.inspect.trace import LayerTrace, Trace
 
 HEAD = (
@@ -161,7 +162,7 @@ def compared_heads(found: Comparison) -> list[str]:
 def verdict_lines(found: Comparison) -> list[str]:
     """The first layers that part, and by how much."""
     limit = f"{found.tolerance:g}"
-    lines = []
+    lines = gap_lines(found)
     if found.forward is None:
         lines.append(f"forward: no layer's output parts by more than {limit}")
     else:
@@ -179,6 +180,26 @@ def verdict_lines(found: Comparison) -> list[str]:
     if _unlike(found) and any(RANDOM_START in note for trace in (found.one, found.other) for note in trace.notes):
         lines.append("that tells nothing of the nets: without a loss each gradient begins as random numbers of its own")
     return lines
+
+
+def gap_lines(found: Comparison) -> list[str]:
+    """Where the nets themselves are not the same: the first layers without a counterpart."""
+    one, other = found.gap
+    if one is None and other is None:
+        return []
+    if not same_input(found.one, found.other):
+        return ["the batches had different sizes: trace both with the same -batch and -size to compare the nets"]
+    told = [f"{which} has layer {_step_text(step)}" for which, step in zip(("first", "second"), found.gap, strict=True)
+            if step is not None]  # fmt: skip
+    if len(told) == 1:
+        return [f"the nets are not the same: only the {told[0]}; what follows goes with that"]
+    return [f"the nets are not the same: where the {told[0]}, the {told[1]}; what follows goes with that"]
+
+
+def _step_text(step: Step) -> str:
+    layer = step.first
+    weights = f", largest parameter of {step.weights:,} values" if step.weights else ""
+    return f"{layer.name} ({layer.type}, output {shapes_text([step.last.shape])}{weights})"
 
 
 def _unlike(found: Comparison) -> bool:

@@ -28,7 +28,7 @@ class ParameterTrace:
     """Norms of a parameter and its gradient. update: norm of the first step, rate * gradient, over that of the weights.
 
     nan where there is no gradient, or no weights to compare with. bad: values of both that are not finite, which the
-    norms leave out; bad_gradient: those of the gradient.
+    norms leave out; bad_gradient: those of the gradient. size: how many values it has, 0 where that is not known.
     """
 
     norm: float
@@ -36,6 +36,7 @@ class ParameterTrace:
     update: float
     bad: float = 0.0
     bad_gradient: float = 0.0
+    size: int = 0
 
 
 @dataclass
@@ -75,11 +76,12 @@ class LayerTrace:
         """Take those of a parameter and its gradient."""
         weights = statistics_of(data)
         if gradient is None:
-            self.parameters[name] = ParameterTrace(weights.norm, math.nan, math.nan, weights.bad)
+            self.parameters[name] = ParameterTrace(weights.norm, math.nan, math.nan, weights.bad, size=data.size)
             return
         slope = statistics_of(gradient)
         update = rate * slope.norm / weights.norm if weights.norm > 0 else math.nan
-        self.parameters[name] = ParameterTrace(weights.norm, slope.norm, update, weights.bad + slope.bad, slope.bad)
+        bad = weights.bad + slope.bad
+        self.parameters[name] = ParameterTrace(weights.norm, slope.norm, update, bad, slope.bad, data.size)
         self.samples[f"gradient of {name}"] = sampled(gradient)
 
     @property

@@ -50,6 +50,7 @@ def save_trace(trace: Trace, path: PathLike) -> None:
         "parameter_names": np.array([name for _, name, _ in parameters], dtype=np.str_),
         "parameters": np.array([(p.norm, p.gradient, p.update, p.bad) for _, _, p in parameters]).reshape(-1, 4),
         "bad_gradients": np.array([p.bad_gradient for _, _, p in parameters], np.float64),
+        "parameter_sizes": np.array([p.size for _, _, p in parameters], np.int64),
         "sent": np.array(sent, np.float64).reshape(-1, 3),
     }
     for layer in layers:
@@ -129,9 +130,11 @@ def _take_parameters(found: _Reader, trace: Trace) -> None:
     # Traces of earlier versions do not have it.
     known = "bad_gradients" in found.arrays
     bad = found.array("bad_gradients", "number", 1, len(owners)) if known else np.zeros(len(owners))
-    for owner, name, row, count in zip(owners, names, rows, bad, strict=True):
+    known = "parameter_sizes" in found.arrays
+    sizes = found.array("parameter_sizes", "whole", 1, len(owners)) if known else np.zeros(len(owners), np.int64)
+    for owner, name, row, count, size in zip(owners, names, rows, bad, sizes, strict=True):
         norm, gradient, update, wrong = row.tolist()
-        seen = ParameterTrace(norm, gradient, update, wrong, float(count))
+        seen = ParameterTrace(norm, gradient, update, wrong, float(count), int(size))
         trace.layers[_index(found, owner, trace)].parameters[str(name)] = seen
     sent = found.array("sent", "number", 2)
     if sent.shape[1] != 3:
