@@ -199,21 +199,18 @@ def test_an_inserted_layer_is_named_and_its_neighbours_keep_their_counterparts(t
     inserted = "[convolutional]\nfilters=4\nsize=3\npad=1\nactivation=relu\n\n"
     found = changed(tmp_path, SECOND, inserted + SECOND)
     pairs = [(layer.one.index, layer.other.index) for layer in found.layers]
-    assert pairs[:3] in ([(0, 0), (1, 2), (2, 3)], [(0, 1), (1, 2), (2, 3)])
-    assert (
-        "the nets are not the same: only the second has layer 1 (convolutional, output 2x4x8x8, largest"
-        in "\n".join(comparison_lines(found))
-    )
+    assert pairs[:3] == [(0, 0), (1, 2), (2, 3)]
+    said = "only the second has layer 1 (convolutional, output 2x4x8x8, largest parameter of 144"
+    assert f"the nets are not the same: {said}" in "\n".join(comparison_lines(found))
 
 
 def test_a_widened_layer_is_named(tmp_path: Path) -> None:
     found = changed(tmp_path, SECOND, SECOND.replace("filters=4", "filters=6"))
-    assert [(layer.one.index, layer.other.index) for layer in found.layers][0] == (0, 0)
+    assert found.layers[0].one.index == found.layers[0].other.index == 0
     assert 1 not in [layer.one.index for layer in found.layers]
-    assert (
-        "the nets are not the same: where the first has layer 1 (convolutional, output 2x4x8x8, largest parameter of 16 "
-        "values), the second has layer 1 (convolutional, output 2x6x8x8, largest parameter of 24 values)"
-    ) in "\n".join(comparison_lines(found))
+    told = [f"has layer 1 (convolutional, output 2x{n}x8x8, largest parameter of {4 * n} values)" for n in (4, 6)]
+    said = f"the nets are not the same: where the first {told[0]}, the second {told[1]}"
+    assert said in "\n".join(comparison_lines(found))
 
 
 def test_a_larger_kernel_is_named_though_the_shapes_are_the_same(tmp_path: Path) -> None:
