@@ -265,6 +265,7 @@ def _run(name: str, *arguments: Any) -> Any:
     if current_precision() != "reference" and _all_float32(arguments):
         compiled = _compiled_backend()
         if compiled is not None and compiled.supports(name, *arguments):
+            compiled.begin()
             return getattr(compiled, name)(*arguments)
     return getattr(reference, name)(*arguments)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -108,14 +110,14 @@ class Arena:
         self._here = threading.local()
         self.version = 0
         self.memory = np.empty(0, np.uint8)
+        _all.add(self)
 
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """While a replay of the calling thread goes on; others wait."""
+    def alone(self, replay: Callable[[], Any]) -> Any:
+        """What `replay` returns; replays of other threads wait meanwhile."""
         with self.lock:
-            self._here.replaying = True
             try:
-                yield
+                self._here.replaying = True
+                return replay()
             finally:
                 self._here.replaying = False
 
@@ -138,4 +140,15 @@ class Arena:
             self.version += 1
 
 
+_all: WeakSet[Arena] = WeakSet()
 arena = Arena()
+
+
+def _unlock() -> None:
+    """A forked child has none of the threads that were in a replay."""
+    for one in _all:
+        one.lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlock)

@@ -11,7 +11,7 @@ import numpy as np
 
 from undertow.core.variable import Variable
 from undertow.errors import GraphError, UndertowError
-from undertow.plans.program import Program
+from undertow.plans.program import Program, Store
 
 # Largest distance allowed, as a share of the norm of what the real run gives: one activation whose sign flips at a
 # kink by rounding moves the gradients before it by a few thousandths.
@@ -19,11 +19,11 @@ TOLERANCE = 2e-2
 
 
 def compare_with_unplanned(
-    step: Callable[..., Any], program: Program, objects: Sequence[Any], arguments: tuple[Any, ...]
+    step: Callable[..., Any], program: Program, objects: Sequence[Any], arguments: tuple[Any, ...], store: Store
 ) -> Any:
     """Run the step, set back what it changed, replay it, compare; returns what the replay returned.
 
-    objects: arrays and random generators among the options of the operations.
+    objects: arrays and random generators among the options of the operations. store: as in `Program.run`.
     Raises GraphError that names the parameter, statistic or result that differs.
     """
     leaves = {n: program.variable(n) for n in sorted(program.lasting) if program.variable(n).requires_grad}
@@ -31,7 +31,7 @@ def compare_with_unplanned(
     expected = step(*arguments)
     real = state.take()
     state.restore()
-    result = program.run(arguments)
+    result = program.run(arguments, store=store)
     planned = state.take()
     for index, variable in enumerate(leaves.values()):
         name = variable.name or f"of shape {variable.shape} ({program.values[list(leaves)[index]].where})"

@@ -38,13 +38,9 @@ class Norm:
         scaling = scaling or self.rule.forward
         return self.count - (scaling.divisor == "N-1"), scaling.epsilon, float(scaling.placement == "inside")
 
-    def bytes_of_sums(self) -> int:
-        """Room for the sums of a pass."""
-        return 16 * SLOTS * self.channels
-
     def cleared_sums(self, memory: Scratch) -> int:
         """Address of zeroed sums, [SLOTS][2][channels] float64, in a frame of `memory`."""
-        sums = memory.take(self.bytes_of_sums())
+        sums = memory.take(16 * SLOTS * self.channels)
         plan_norm.clear(sums, 2 * SLOTS * self.channels)
         return sums
 
@@ -84,7 +80,10 @@ class Norm:
         if type(running) is not RunningStatistics:
             return False
         arrays = (running.mean, running.variance)
-        return all(a.dtype == np.float32 and a.flags.c_contiguous for a in arrays)
+        return all(
+            a.dtype == np.float32 and a.shape == (self.channels,) and a.flags.c_contiguous and a.flags.writeable
+            for a in arrays
+        )
 
     def move(self, running: RunningStatistics) -> None:
         """The running statistics take the batch."""

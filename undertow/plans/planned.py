@@ -120,11 +120,11 @@ class Planned:
         plan.calls += 1
         every = check.every()
         if every and plan.calls % every == 0:
-            result = check.compare_with_unplanned(self.step, plan.program, plan.kept_objects, arguments)
+            store = self._keeper.store
+            result = check.compare_with_unplanned(self.step, plan.program, plan.kept_objects, arguments, store)
         else:
             self.last = plan.program
-            result = plan.program.run(arguments, self.sinks, self.before_walk)
-        plan.program.keep_into(self._keeper.store)
+            result = plan.program.run(arguments, self.sinks, self.before_walk, store=self._keeper.store)
         self.last = plan.program
         return result
 

@@ -19,6 +19,8 @@ from undertow.plans.results import Leaf, Result, build, leaves
 from undertow.plans.transfer import copy_in, copy_out
 from undertow.plans.unit import Unit
 
+Store = Callable[[str, np.ndarray, np.ndarray | None], None]
+
 
 class Stale(Exception):
     """A parameter is not what it was when the step was recorded: other shape, type or requires_grad."""
@@ -384,15 +386,17 @@ class Program:
         sinks: Mapping[int, np.ndarray] | None = None,
         before_walk: Callable[[], None] | None = None,
         homes: Mapping[int, np.ndarray] | None = None,
+        store: Store | None = None,
     ) -> Any:
         """Replay the step. Raises Stale where a parameter no longer fits, NoRoom where an operation needs too much.
 
         sinks: by id of a parameter, C-contiguous float32 arrays from which its gradient may be subtracted at once,
         and then does not appear in `.grad`. before_walk: called before each walk backward; it may raise.
         homes: likewise, arrays whose values are of no more use, in which the gradient is put where that saves a copy;
-        `.grad` then is that array.
+        `.grad` then is that array. store: see `keep_into`, called before another thread can replay in this memory.
         """
-        with self.memory.in_use():
+
+        def replay() -> Any:
             self._sinks, self._homes = sinks or {}, homes or {}
             self._before_walk = before_walk
             self._check_leaves()
@@ -400,18 +404,26 @@ class Program:
             self._keep_accurate()
             self._wake()
             self._load()
-            walk: int | None = None
             try:
-                for event in self.schedule:
-                    if event.walk != walk:
-                        self._end_walk(walk)
-                        walk = event.walk
-                        self._begin_walk(walk)
-                    self._do(event)
-                self._end_walk(walk)
-                return build(self.layout, self._returned)
+                self._walk_through()
+                result = build(self.layout, self._returned)
+                if store is not None:
+                    self.keep_into(store)
+                return result
             finally:
                 self._let_go()
+
+        return self.memory.alone(replay)
+
+    def _walk_through(self) -> None:
+        walk: int | None = None
+        for event in self.schedule:
+            if event.walk != walk:
+                self._end_walk(walk)
+                walk = event.walk
+                self._begin_walk(walk)
+            self._do(event)
+        self._end_walk(walk)
 
     @staticmethod
     def _do(event: Event) -> None:
@@ -423,7 +435,7 @@ class Program:
         except MemoryError as error:
             raise NoRoom(event.unit.calls[0]) from error
 
-    def keep_into(self, store: Any) -> None:
+    def keep_into(self, store: Store) -> None:
         """Hand the kept values and gradients of the last replay to store(name, value, gradient or None)."""
         for name, (data, grad) in self.kept.items():
             store(name, self.array(data), self.kept_gradient(grad))
@@ -487,6 +499,8 @@ class Program:
                 self._variables[number].data = self.array(number)
         self._saved_grads = {}
         self._imported.clear()
+        self._grads.clear()  # an interrupted replay may have left some
+        self._own_sums.clear()
 
     def _begin_walk(self, walk: int | None) -> None:
         if walk is None:

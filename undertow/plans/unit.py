@@ -39,9 +39,8 @@ class Unit:
         slots need not be among them. What lies at the addresses must stay alive until this returns.
         """
         kept = self._scripts.get(name)
-        if kept is None or kept[0] != key or not kept[1].still_holds():
+        while kept is None or kept[0] != key or not kept[1].play():
             kept = self._scripts[name] = key, Script(note)
-        kept[1].play()
 
     def forget_scripts(self) -> None:
         """Called when the memory has other addresses."""

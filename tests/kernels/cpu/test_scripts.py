@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -10,7 +12,8 @@ import pytest
 from undertow.kernels import cpu
 from undertow.kernels.cpu.jobs import here
 from undertow.kernels.cpu.library import Kernels
-from undertow.kernels.cpu.raw.tensor import scratch
+from undertow.kernels.cpu.raw import winograd
+from undertow.kernels.cpu.raw.tensor import Tensor, scratch
 from undertow.kernels.cpu.scripts import Script
 from undertow.kernels.cpu.threads import team
 
@@ -79,9 +82,7 @@ def test_scratch_memory_that_grows_while_noting_is_not_lost(threads):
                     len(x), lambda t, low, high, s=source, d=target: _copy(s, 64, d, 64, 16, low, high, 0)
                 )  # fmt: skip
 
-    script = Script(note)
-    assert script.still_holds()
-    script.play()
+    assert Script(note).play()
     assert np.array_equal(x, y)
 
 
@@ -89,17 +90,46 @@ def test_it_holds_for_its_team_and_its_scratch_memory_only():
     cpu.set_threads(2)
     x = np.ones((4, 16), np.float32)
     script = Script(lambda: team().run(4, lambda t, low, high: _add(x, x, low, high)))
-    assert script.still_holds()
+    assert script.play()
     cpu.set_threads(3)
-    assert not script.still_holds()
+    assert not script.play()
     cpu.set_threads(2)
-    assert not script.still_holds()
+    assert not script.play()
+    assert (x == 2).all(), "a script that does not hold does nothing"
     script = Script(lambda: None)
-    script.play()
+    assert script.play()
     with scratch().frame():
         scratch().take(1 << 28)
-    assert not script.still_holds()
+    assert not script.play()
     cpu.set_threads(None)
+
+
+def test_a_team_closed_by_another_thread_is_not_waited_for():
+    """Between the look at the team and the calls."""
+    cpu.set_threads(2)
+    x = np.ones((4, 16), np.float32)
+    script = Script(lambda: team().run(4, lambda t, low, high: _add(x, x, low, high)))
+    team().close()
+    assert not script.play()
+    assert (x == 1).all()
+    cpu.set_threads(3)
+    cpu.set_threads(None)
+
+
+def test_what_kernels_read_lives_as_long_as_the_script():
+    """Tables of Winograd's tiles are dropped when there are many."""
+    x = np.ones((1, 6, 6, 16), np.float32)
+    y = np.zeros_like(x)
+    w = np.ones((16, 16, 3, 3), np.float32)
+    a, b = (Tensor(array.ctypes.data, 64, 1, 6, 6, 16) for array in (x, y))
+    winograd._grid.cache_clear()
+    script = Script(lambda: winograd.forward(a, w.ctypes.data, b, 1, 1, 43, scratch(), form=winograd.OIHW))
+    table = weakref.ref(winograd._grid(1, (6, 6), (6, 6), (1, 1), 43)[1])
+    winograd._grid.cache_clear()
+    gc.collect()
+    assert table() is not None
+    assert script.play()
+    np.testing.assert_allclose(y[0, 2:4, 2:4], 144, rtol=1e-4)
 
 
 def test_an_error_while_noting_leaves_nothing_behind():

@@ -12,7 +12,7 @@ import pytest
 from undertow.errors import UndertowError
 from undertow.kernels import cpu
 from undertow.kernels.cpu import threads
-from undertow.kernels.cpu.jobs import Jobs, native, recording
+from undertow.kernels.cpu.jobs import Jobs, Table, here
 from undertow.kernels.cpu.library import Kernels
 from undertow.kernels.cpu.threads import Team
 from undertow.kernels.geometry import ConvGeometry
@@ -68,6 +68,36 @@ def test_more_threads_than_the_system_allows_are_an_error(monkeypatch):
 _copy = Kernels("packing").copy_rows
 
 
+def _copied(team: Team, x: np.ndarray) -> np.ndarray:
+    y = np.zeros_like(x)
+    team.run(len(x), lambda t, low, high: _copy(x.ctypes.data, 64, y.ctypes.data, 64, 16, low, high, 0))
+    return y
+
+
+def test_a_closed_team_does_what_was_begun_with_it(rng):
+    """Another Python thread may change the number of threads in the middle of an operation."""
+    team = Team(3)
+    x = rng.standard_normal((600, 16)).astype(np.float32)
+    assert np.array_equal(_copied(team, x), x)
+    team.close()
+    assert np.array_equal(_copied(team, x), x)
+
+
+def test_an_operation_keeps_its_team():
+    """It has taken memory for so many threads."""
+    cpu.set_threads(2)
+    cpu.begin()
+    own = threads.team()
+    other = threading.Thread(target=cpu.set_threads, args=(3,))
+    other.start()
+    other.join()
+    assert threads.team() is own
+    assert own.closed
+    cpu.begin()
+    assert threads.team().size == 3
+    cpu.set_threads(None)
+
+
 @pytest.mark.parametrize("size", [1, 2, 3])
 @pytest.mark.parametrize("pause", [0, 0.02], ids=["waiting", "asleep"])
 def test_every_noted_call_is_made_by_the_end(rng, size, pause):
@@ -90,11 +120,13 @@ def test_every_noted_call_is_made_by_the_end(rng, size, pause):
 def test_floats_and_negative_numbers_reach_a_noted_kernel():
     x = np.array([[-2.0, 4.0]], np.float32)
     y = np.zeros_like(x)
-    jobs = Jobs()
-    with recording(jobs):
-        Kernels("activation").broken_line(x.ctypes.data, y.ctypes.data, 0.25, -0.5, 0, 2)
+    here.jobs = jobs = Jobs(8)
+    Kernels("activation").broken_line(x.ctypes.data, y.ctypes.data, 0.25, -0.5, 0, 2)
+    here.jobs = None
     assert not y.any()
-    native()["rows"](jobs.address, jobs.count)
+    table = Table([])
+    table.fill([jobs])
+    table.play()
     direct = np.zeros_like(x)
     Kernels("activation").broken_line(x.ctypes.data, direct.ctypes.data, 0.25, -0.5, 0, 2)
     assert y.any()

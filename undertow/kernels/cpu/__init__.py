@@ -28,7 +28,7 @@ from undertow.kernels.cpu.pooling import (
     upsample2d,
     upsample2d_backward,
 )
-from undertow.kernels.cpu.threads import get_threads, set_threads
+from undertow.kernels.cpu.threads import begin, get_threads, set_threads
 from undertow.kernels.cpu.update import (
     Together,
     all_finite,
@@ -93,6 +93,7 @@ __all__ = [
     "batch_norm_backward",
     "batch_norm_inference",
     "batch_norm_inference_backward",
+    "begin",
     "broken_line",
     "broken_line_backward",
     "caffe_update",

@@ -1,8 +1,8 @@
 """Lists of kernel calls that run without Python in between, and the native code that runs them.
 
-A thread team describes the calls of each of its members first (`recording`), then all members run their lists at
-once. Between two operations the members wait in native code for the next list, a few microseconds away; handing over
-Python functions instead costs up to 0.1 ms each, because both sides need the interpreter's lock.
+A thread team notes the calls of each of its members first, then all members run their lists at once. Between two
+operations the members wait in native code for the next list, a few microseconds away; handing over Python functions
+instead costs up to 0.1 ms each, because both sides need the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -35,7 +34,7 @@ declare i32 @pthread_mutex_unlock(i64*)
 declare i32 @pthread_cond_wait(i64*, i64*)
 declare i32 @pthread_cond_signal(i64*)
 
-define void @undertow_rows(i64* %list, i64 %count) {
+define internal void @undertow_rows(i64* %list, i64 %count) {
 start:
   %none = icmp eq i64 %count, 0
   br i1 %none, label %end, label %row
@@ -122,7 +121,7 @@ end:
 }
 
 ; Hand a list over.
-define void @undertow_post(i64* %box, i64 %list, i64 %count) {
+define internal void @undertow_post(i64* %box, i64 %list, i64 %count) {
   %list_at = getelementptr i64, i64* %box, i64 1
   %count_at = getelementptr i64, i64* %box, i64 2
   store i64 %list, i64* %list_at
@@ -132,7 +131,7 @@ define void @undertow_post(i64* %box, i64 %list, i64 %count) {
 }
 
 ; One more round of waiting; now and then the processor is left to others.
-define i64 @undertow_wait(i64 %round) {
+define internal i64 @undertow_wait(i64 %round) {
   PAUSE
   %more = add i64 %round, 1
   %part = and i64 %more, 4095
@@ -146,7 +145,7 @@ end:
 }
 
 ; Wait until the list is done.
-define void @undertow_finish(i64* %box) {
+define internal void @undertow_finish(i64* %box) {
 start:
   br label %look
 look:
@@ -245,7 +244,7 @@ def _pause() -> tuple[str, str]:
 
 @cache
 def native() -> dict[str, Any]:
-    """The functions above, by the part of their names behind `undertow_`."""
+    """The functions above that Python calls, by the part of their names behind `undertow_`."""
     from undertow.kernels.cpu.library import assemble
 
     pause, declared = _pause()
@@ -255,11 +254,8 @@ def native() -> dict[str, Any]:
         text = text.replace(name, str(value))
     address = ctypes.c_int64
     kinds: dict[str, tuple[Any, ...]] = {
-        "rows": (None, address, address),
         "serve": (None, address, address),
         "tell": (None, address, address),
-        "post": (None, address, address, address),
-        "finish": (None, address),
         "meet": (None, address, address),
         "play": (None, address),
     }
@@ -298,7 +294,7 @@ define void @{name}(i64* %a) {{
 class Jobs:
     """A list of kernel calls in memory of its own."""
 
-    def __init__(self, size: int = 1 << 14) -> None:
+    def __init__(self, size: int) -> None:
         """size: bytes to begin with."""
         self._reserve(size)
         self.clear()
@@ -334,34 +330,51 @@ class Row:
 class _Here(threading.local):
     """What becomes of the calling thread's kernel calls: added to a list, if there is one, else made.
 
-    script: takes the whole team's calls where one is being noted, see scripts.py.
+    script: takes the whole team's calls where one is being noted, see scripts.py. team: see threads.py.
     """
 
     jobs: Jobs | None = None
     script: Any = None
+    team: Any = None
 
 
 here = _Here()
-
-
-@contextmanager
-def recording(jobs: Jobs) -> Iterator[None]:
-    """Kernel calls of this thread are added to the list instead of being made."""
-    jobs.clear()
-    here.jobs = jobs
-    try:
-        yield
-    finally:
-        here.jobs = None
 
 
 class Mailbox:
     """Where one helper of a team finds its lists; cache lines of its own."""
 
     def __init__(self) -> None:
-        self.jobs = Jobs()
         self._memory = np.zeros(80, np.int64)
         self.address = int(self._memory.ctypes.data + -self._memory.ctypes.data % 128)
         process = ctypes.CDLL(None)
         for make, word in ((process.pthread_mutex_init, _MUTEX), (process.pthread_cond_init, _CONDITION)):
             make(ctypes.c_void_p(self.address + 8 * word), None)
+
+
+class Table:
+    """A list for each of a team's threads, the caller's first, as native code reads them."""
+
+    def __init__(self, boxes: Sequence[Mailbox]) -> None:
+        """boxes: of all helpers."""
+        self.counter = np.zeros(1, np.int64)
+        self._boxes = boxes
+        self._numbers = np.zeros(4 + 3 * len(boxes), np.int64)
+        self._address = int(self._numbers.ctypes.data)
+        self._play = native()["play"]
+
+    def fill(self, lists: Sequence[Jobs]) -> None:
+        """What `play` makes; the lists must stay as they are until then. Helpers without calls are not woken."""
+        own, *others = lists
+        given = [(box, jobs) for box, jobs in zip(self._boxes, others, strict=False) if jobs.count]
+        rows = [number for box, jobs in given for number in (box.address, jobs.address, jobs.count)]
+        head = [self.counter.ctypes.data, len(given), own.address, own.count]
+        self._numbers[: 4 + len(rows)] = head + rows
+
+    def play(self) -> None:
+        """Make the calls; returns when all are done.
+
+        One native call, so that no interrupt of Python comes in between: helpers never wait for a caller that has
+        gone, nor write to memory that it has given away.
+        """
+        self._play(self._address)

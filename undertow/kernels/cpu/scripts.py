@@ -6,42 +6,51 @@ Python code that works out the calls, which the data of the kernels drive out of
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
+from functools import cache
+from typing import Any
 
-import numpy as np
-
-from undertow.kernels.cpu.jobs import Jobs, Row, here, native
+from undertow.kernels.cpu.jobs import Jobs, Row, Table, here, native
 from undertow.kernels.cpu.raw.tensor import scratch
-from undertow.kernels.cpu.threads import Task, team
+from undertow.kernels.cpu.threads import Task, begin, team
 
 
 class Script:
     """The kernel calls that `note` makes, now noted instead of being made; `play` makes them.
 
     note: Python code whose only effect is to call kernels, with addresses that stay valid for as long as the script is
-    used, or that it takes from the calling thread's scratch memory.
+    used, or that it takes from the calling thread's scratch memory. It may be called several times.
     """
 
     def __init__(self, note: Callable[[], None]) -> None:
+        begin()
         self._team = team()
         self._version = -1
         while self._version != scratch().version:  # noting may make the scratch memory grow, and then it moves
             self._version = scratch().version
             self._note(note)
-        self._table = self._make_table()
+        self._drop_last_meeting()
+        self._table.fill(self._lists)
 
-    def still_holds(self) -> bool:
-        """Whether the calling thread may play it: team and scratch memory are those of the noting."""
-        return self._team is team() and self._version == scratch().version
+    def play(self) -> bool:
+        """Make the calls; returns when all are done. Callers in several Python threads take turns.
 
-    def play(self) -> None:
-        """Make the calls; returns when all are done. Callers in several Python threads take turns."""
+        False, and nothing is done, where the calling thread has another team or scratch memory than at the noting.
+        """
+        begin()
+        if self._team is not team() or self._version != scratch().version:
+            return False
         with self._team.busy:
-            native()["play"](self._table.ctypes.data)
+            if self._team.closed:  # just now, by another thread
+                return False
+            self._table.play()
+        return True
 
     def _note(self, note: Callable[[], None]) -> None:
+        self._table = Table(self._team.boxes)
         self._lists = [Jobs(1 << 10) for _ in range(self._team.size)]
-        self._counter = np.zeros(1, np.int64)
+        self._held: list[Any] = []
         self._meetings = 0
         self._met_at = 0
         here.script, here.jobs = self, self._lists[0]
@@ -49,6 +58,10 @@ class Script:
             note()
         finally:
             here.script, here.jobs = None, None
+
+    def hold(self, thing: Any) -> None:
+        """Called while the script is noted: a kernel reads what this owns, so it must live as long as the script."""
+        self._held.append(thing)
 
     def stage(self, total: int, task: Task) -> None:
         """Called in the place of `Team.run` while the script is noted."""
@@ -58,10 +71,9 @@ class Script:
             return
         if self._lists[0].count > self._met_at:  # the caller alone has done something in between
             self._meet()
-        members = min(self._team.size, total)
-        for number, jobs in enumerate(self._lists[:members]):
-            here.jobs = jobs
-            task(number, total * number // members, total * (number + 1) // members)
+        for number, low, high in self._team.shares(total):
+            here.jobs = self._lists[number]
+            task(number, low, high)
         here.jobs = self._lists[0]
         self._meet()
 
@@ -69,31 +81,16 @@ class Script:
         self._meetings += 1
         row = _meeting()
         for jobs in self._lists:
-            jobs.add(row, (self._counter.ctypes.data, self._meetings * self._team.size))
+            jobs.add(row, (self._table.counter.ctypes.data, self._meetings * self._team.size))
         self._met_at = self._lists[0].count
 
-    def _make_table(self) -> np.ndarray:
-        """The script as native code reads it. Behind the last stage nobody waits: `play` does."""
+    def _drop_last_meeting(self) -> None:
+        """Behind the last stage `play` waits."""
         if self._met_at and self._met_at == self._lists[0].count:
             for jobs in self._lists:
                 jobs.count -= 1
-        own = self._lists[0]
-        helpers = [
-            (box.address, jobs.address, jobs.count)
-            for box, jobs in zip(self._team.boxes, self._lists[1:], strict=True)
-            if jobs.count
-        ]
-        rows = [number for helper in helpers for number in helper]
-        return np.array([self._counter.ctypes.data, len(helpers), own.address, own.count, *rows], np.int64)
 
 
-_row: Row | None = None
-
-
+@cache
 def _meeting() -> Row:
-    global _row
-    if _row is None:
-        import ctypes
-
-        _row = Row(int(ctypes.cast(native()["meet"], ctypes.c_void_p).value or 0), "ii")
-    return _row
+    return Row(int(ctypes.cast(native()["meet"], ctypes.c_void_p).value or 0), "ii")

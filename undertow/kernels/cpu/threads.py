@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 
 from undertow.errors import UndertowError
-from undertow.kernels.cpu.jobs import QUIT, Jobs, Mailbox, here, native, recording
+from undertow.kernels.cpu.jobs import QUIT, Jobs, Mailbox, Table, here, native
 
 Task = Callable[[int, int, int], None]
 
@@ -24,7 +24,8 @@ class Team:
     def __init__(self, size: int) -> None:
         self.size = size
         self.busy = threading.Lock()
-        self._own = Jobs()
+        self.closed = False
+        self._lists = [Jobs(1 << 14) for _ in range(size)]
         self.boxes: list[Mailbox] = []
         for number in range(1, size):
             box = Mailbox()
@@ -35,6 +36,7 @@ class Team:
                 reason = f"{size} threads cannot be started, the system stops at {number}: {problem}"
                 raise UndertowError(reason, remedy=f"ask for fewer; {available()} processors are there") from problem
             self.boxes.append(box)
+        self._table = Table(self.boxes)
 
     def run(self, total: int, task: Task) -> None:
         """task(thread, low, high) over contiguous ranges that make up range(total), one per thread.
@@ -50,25 +52,34 @@ class Team:
                 task(0, 0, total)
             return
         with self.busy:
-            members = min(self.size, total)
-            bounds = [total * k // members for k in range(members + 1)]
-            given: list[Mailbox] = []
-            try:
-                for number, box in enumerate(self.boxes[: members - 1], 1):
-                    with recording(box.jobs):
-                        task(number, bounds[number], bounds[number + 1])
-                    given.append(box)
-                    native()["post"](box.address, box.jobs.address, box.jobs.count)
-                with recording(self._own):
-                    task(0, 0, bounds[1])
-                native()["rows"](self._own.address, self._own.count)
-            finally:  # whatever happens, nobody may still write to memory that the caller gives away
-                for box in given:
-                    native()["finish"](box.address)
+            if not self.closed:
+                self._table.fill(self._noted(total, task))
+                self._table.play()
+                return
+        for number, low, high in self.shares(total):
+            task(number, low, high)
+
+    def _noted(self, total: int, task: Task) -> list[Jobs]:
+        """The lists of those that take part."""
+        lists = self._lists[: min(self.size, total)]
+        try:
+            for number, low, high in self.shares(total):
+                lists[number].clear()
+                here.jobs = lists[number]
+                task(number, low, high)
+        finally:
+            here.jobs = None
+        return lists
+
+    def shares(self, total: int) -> list[tuple[int, int, int]]:
+        """What `task` is called with."""
+        members = min(self.size, total)
+        return [(k, total * k // members, total * (k + 1) // members) for k in range(members)]
 
     def close(self) -> None:
-        """Let the helpers end once they have nothing to do."""
+        """Let the helpers end once they have nothing to do. Who still has the team does all work alone."""
         with self.busy:
+            self.closed = True
             for box in self.boxes:
                 native()["tell"](box.address, QUIT)
 
@@ -107,6 +118,7 @@ def set_threads(count: int | None) -> None:
     global _team, _wish
     if count is not None and count < 1:
         raise UndertowError(f"set_threads({count}): at least one thread is needed")
+    begin()
     with _lock:
         _wish = count
         if _team is not None and _team.size != get_threads():
@@ -115,7 +127,19 @@ def set_threads(count: int | None) -> None:
 
 
 def team() -> Team:
-    """The team of the size in force."""
+    """The team that the calling thread's operation began with: it has taken memory for so many threads."""
+    if here.team is None:
+        here.team = _current()
+    found: Team = here.team
+    return found
+
+
+def begin() -> None:
+    """An operation of the calling thread begins: from now on `team` is the one of the size in force."""
+    here.team = None
+
+
+def _current() -> Team:
     global _team
     current = _team
     if current is None:
@@ -129,6 +153,7 @@ def team() -> Team:
 def _forget() -> None:
     """A forked child has none of its parent's threads."""
     global _team, _lock
+    begin()
     _team = None
     _lock = threading.Lock()
 

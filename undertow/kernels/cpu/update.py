@@ -69,12 +69,11 @@ class Together:
             _check(arrays)
             key += [a.ctypes.data for a in arrays]
             key.append(arrays[0].size)
-        if self._script is None or key != self._key or not self._script.still_holds():
-            self._key = key
-            self._numbers = np.empty((len(rows), 4), np.float32)
-            self._script = Script(lambda: self._note(rows))
+        if len(self._numbers) != len(rows):
+            self._numbers, self._script = np.empty((len(rows), 4), np.float32), None
         self._numbers[:, : len(numbers[0])] = numbers
-        self._script.play()
+        while self._script is None or key != self._key or not self._script.play():
+            self._key, self._script = key, Script(lambda: self._note(rows))
 
     def _note(self, rows: Sequence[tuple[Array, ...]]) -> None:
         for arrays, own in zip(rows, self._numbers, strict=True):

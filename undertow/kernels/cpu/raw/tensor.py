@@ -63,19 +63,18 @@ class Scratch:
     def __init__(self) -> None:
         self._blocks: list[np.ndarray] = []
         self.version = next(_versions)
-        self._top = 0
-        self._used = 0
-        self._peak = 0
-        self._depth = 0
+        self._block = self._top = 0  # the block that is being given away, and how much of it has been
+        self._used = self._peak = 0
 
     def take(self, size: int) -> int:
         """Address of `size` bytes, 64-byte aligned, valid until the surrounding `frame` ends."""
         size = align(size) + LINE
-        if not self._blocks or self._top + size > self._blocks[-1].size:
-            self._blocks.append(aligned_bytes(max(size, 1 << 20)))
-            self._top = 0
+        while self._block < len(self._blocks) and self._top + size > self._blocks[self._block].size:
+            self._block, self._top = self._block + 1, 0
+        if self._block == len(self._blocks):
+            self._blocks.append(aligned_bytes(max(size, 1 << 20, 0 if self._blocks else self._peak)))
             self.version = next(_versions)
-        address = self._blocks[-1].ctypes.data + self._top
+        address = self._blocks[self._block].ctypes.data + self._top
         self._top += size
         self._used += size
         self._peak = max(self._peak, self._used)
@@ -84,19 +83,14 @@ class Scratch:
     @contextmanager
     def frame(self) -> Iterator[Scratch]:
         """What is taken inside is given back at the end; frames nest."""
-        top, used, blocks = self._top, self._used, len(self._blocks)
-        self._depth += 1
+        before = self._block, self._top, self._used
         try:
             yield self
         finally:
-            self._depth -= 1
-            if len(self._blocks) == blocks:
-                self._top = top
-            elif self._depth == 0:  # grown: next time one block holds it all
-                self._blocks = [aligned_bytes(self._peak)]
-                self._top = 0
+            self._block, self._top, self._used = before
+            if before == (0, 0, 0) and len(self._blocks) > 1:  # next time one block holds it all
+                self._blocks = []
                 self.version = next(_versions)
-            self._used = used
 
 
 _local = threading.local()

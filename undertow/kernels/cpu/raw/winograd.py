@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from undertow.kernels.cpu.jobs import here
 from undertow.kernels.cpu.library import Kernels
 from undertow.kernels.cpu.raw import packing
 from undertow.kernels.cpu.raw.parts import PLAIN, Epilogue, ceil_div, over_blocks, over_panels, over_slices
@@ -78,7 +79,10 @@ def _grid(n: int, size: Pair, out: Pair, before: Pair, f: int) -> tuple[Grid, np
 
 def grid_of(x: Tensor, y: Tensor, top: int, left: int, f: int) -> Grid:
     """The grid for a convolution x -> y with padding (top, left)."""
-    return _grid(y.n, (x.h, x.w), (y.h, y.w), (top, left), f)[0]
+    grid, numbers = _grid(y.n, (x.h, x.w), (y.h, y.w), (top, left), f)
+    if here.script is not None:
+        here.script.hold(numbers)  # the cache above may drop them
+    return grid
 
 
 def tiles_of(n: int, size: Pair, out: Pair, before: Pair, f: int) -> int:
