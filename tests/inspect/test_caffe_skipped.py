@@ -144,3 +144,35 @@ def test_a_sample_that_does_not_fit_is_answered_with_shape(tmp_path: Path, capsy
     path.write_text(DATA + conv("c1", "data"))
     with pytest.raises(ShapeError, match="give --shape as many axes as a sample has"):
         explain(path, shapes=[(28, 28)])
+
+
+@pytest.mark.parametrize(
+    ("kind", "bottoms", "said"),
+    [
+        ("SigmoidCrossEntropyLoss", ("ip", "target"), "gradient of the targets: the layer computes none"),
+        ("Filter", ("ip", "label"), "gradient of the selector: it only says which items pass"),
+        ("SoftmaxWithLoss", ("ip", "label"), "gradient of the labels: they are indexes"),
+    ],
+)
+def test_what_has_no_gradient_is_called_what_it_is(
+    tmp_path: Path, kind: str, bottoms: tuple[str, ...], said: str
+) -> None:
+    text = dense("ip", "data") + layer("it", kind, *bottoms)
+    if "Loss" not in kind:
+        text += layer("loss", "EuclideanLoss", "it", "it")
+    assert said in row(told(tmp_path, text), "it").skipped
+
+
+def test_an_embedding_reads_indexes(tmp_path: Path) -> None:
+    options = f"embed_param {{ num_output: 3 input_dim: 4 {FILLER} }}"
+    found = told(tmp_path, layer("e", "Embed", "label", more=options) + layer("loss", "EuclideanLoss", "e", "target"))
+    assert row(found, "e").skipped == ("input gradient: it holds indexes",)
+
+
+def test_groups_are_told_of_every_product(tmp_path: Path) -> None:
+    convolution = f"convolution_param {{ num_output: 4 group: 2 kernel_size: 3 {FILLER} }}"
+    text = conv("c1", "data") + layer("g", "Convolution", "c1", more=convolution) + dense("ip", "g")
+    lines = row(told(tmp_path, text + layer("loss", "SoftmaxWithLoss", "ip", "label")), "g").formula
+    products = [line for line in lines if " times " in line]
+    assert len(products) == 2
+    assert all("2 groups" in line for line in products)

@@ -224,3 +224,13 @@ def test_a_pooling_of_values_that_are_all_0_is_shown_on_a_sample_that_it_fits() 
     height, width = x.shape[2] // 2, x.shape[3] // 2
     assert np.array_equal(shown.y, x.reshape(*x.shape[:2], height, 2, width, 2).max((3, 5)))
     assert shown.largest_error < 1e-6
+
+
+def test_differences_are_not_swallowed_by_huge_values_that_stay(rng: np.random.Generator) -> None:
+    """Darknet's max pooling pads with the lowest number there is: its sum with anything is itself."""
+    x = variable(rng, 1, 2, 3)
+    found = shown(called(lambda: ut.pad(x, [(0, 0), (1, 1), (1, 1)], float(np.finfo(np.float32).min))))
+    (difference,) = found.differences
+    assert difference is not None
+    assert np.abs(difference).min() > 0
+    assert found.largest_error < 1e-6

@@ -6,6 +6,27 @@ from undertow.caffe.layer import IndexBottom, Layer
 from undertow.caffe.net import Net
 
 DATA_LAYERS = ("Data", "ImageData", "HDF5Data", "WindowData", "MemoryData", "AnnotatedData", "VideoData")
+# What bottoms without a gradient hold, where it is no labels; by place where there are several.
+_REGIONS = "gradient of the regions: 0, as in the original"
+_MARKS = "gradient of the continuation marks: they only say where sequences begin"
+_WITHOUT_GRADIENT: dict[str, str | dict[int, str]] = {
+    "Embed": "input gradient: it holds indexes",
+    "Filter": "gradient of the selector: it only says which items pass",
+    "BatchReindex": "gradient of the order: it holds indexes",
+    "LSTMUnit": _MARKS,
+    "LSTM": _MARKS,
+    "RNN": _MARKS,
+    "SigmoidCrossEntropyLoss": "gradient of the targets: the layer computes none",
+    "ContrastiveLoss": "gradient of the flags: they only say which pairs are alike",
+    "InfogainLoss": {1: "gradient of the labels: they are indexes", 2: "gradient of the matrix H: it is given"},
+    "MultiBoxLoss": {
+        2: "gradient of the default boxes: they are fixed",
+        3: "gradient of the true boxes: they are data",
+    },
+    "SmoothL1Loss": "gradient of the weights: 0, as in the original",
+    "ROIPooling": _REGIONS,
+    "PSROIPooling": _REGIONS,
+}
 SOURCES = (*DATA_LAYERS, "Input", "DummyData")
 
 
@@ -54,7 +75,8 @@ class Skipped:
     def _of_bottom(self, index: int, bottom: int) -> str:
         net, layer = self._net, self._net.layers[index]
         if isinstance(layer, IndexBottom) and layer.is_index(bottom):
-            return "gradient of the labels: they are indexes"
+            told = _WITHOUT_GRADIENT.get(layer.type, "gradient of the labels: they are indexes")
+            return told if isinstance(told, str) else told[bottom]
         if _stops(layer, bottom):
             return "input gradient: propagate_down: false"
         blob = net.bottom_ids[index][bottom]

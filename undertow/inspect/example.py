@@ -178,8 +178,9 @@ def _computed(candidate: _Candidate, rng: np.random.Generator) -> Example | None
         gradients = tuple(None if g is None else g.data for g in given)
 
         def loss(*xs: Array) -> float:
+            """Less that of the example: huge values that stay would swallow the change of the others."""
             again = compute(*[Variable(x, requires_grad=False) for x in xs])
-            return float(np.sum(gy * _several(again)[told].data))
+            return float(np.sum(gy * (_several(again)[told].data - y.data)))
 
         differences = tuple(None if g is None else _central(loss, arrays, i, g) for i, g in enumerate(gradients))
     return Example(arrays, y.data, gy, gradients, differences, candidate.origin, candidate.settings)

@@ -65,7 +65,7 @@ def _convolution(call: Call) -> list[Product]:
     wide, tall = f"{filters}x{rows}", f"{rows}x{places}"
     inner = f"{filters}x{places}"
     column_map = "x".join(map(str, (y if transposed else x)[1:]))
-    summed = f", summed over {images} images" if images > 1 else ""
+    summed = (f", summed over {images} images" if images > 1 else "") + _per(1, groups)
     if transposed:
         forward = f"columns {tall} = weights transposed {rows}x{filters} times input {inner}"
         forward += f", col2im to {column_map}{per}"
@@ -124,7 +124,7 @@ def _weights(call: Call) -> list[Product]:
     assert isinstance(function, ConvWeights)
     groups = function.geometry.groups
     filters, rows, places = w[0] // groups, math.prod(w[1:]), math.prod(gy[2:])
-    text = f"weights {filters}x{rows} = gy {filters}x{places} times columns of x {places}x{rows}"
+    text = f"weights {filters}x{rows} = gy {filters}x{places} times columns of x {places}x{rows}{_per(1, groups)}"
     return [Product(text, filters, places, rows, gy[0] * groups)]
 
 

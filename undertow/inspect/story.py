@@ -51,15 +51,19 @@ def story(explanation: Explanation, layer: str | int, seed: int = 0) -> list[str
     if record.shared and record.reached:
         return [*lines, "", *_of_shared(record)]
     if not calls:
-        return [*lines, "", "It computes nothing: there is no way back through it."]
+        return [*lines, "", "There is no way back through it."]
     if len(calls) > 1:
         lines += ["", *sequence([name_of(call) for call in calls])]
     groups = kinds(reversed(calls))
     if len(groups) < len(calls):
-        lines.append(f"Each kind of operation is told once: {len(groups)} kinds, {len(calls)} operations.")
+        lines.append(f"Each kind of operation is told once: {_kinds_text(len(groups))}, {len(calls)} operations.")
     for alike in groups:
         lines += ["", *_of_calls(alike, seed)]
     return lines
+
+
+def _kinds_text(count: int) -> str:
+    return "one kind" if count == 1 else f"{count} kinds"
 
 
 def _of_shared(record: LayerRecord) -> list[str]:
