@@ -245,6 +245,21 @@ def test_a_detector_is_no_classifier(undertow: Command, pictures: Pictures, form
     assert "[yolo] finds boxes: its numbers are no probabilities of classes" in answer.error
 
 
+def test_outputs_that_are_no_numbers_are_told(
+    undertow: Command, pictures: Pictures, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """By one warning of our own, none of NumPy's; the guesses are those of the C program."""
+    net = load(pictures.cfg)
+    net.layers[0].weights[0] = np.nan
+    net.save_weights(pictures.folder / "nan.weights")
+    answer = undertow("darknet", "classifier", "valid", pictures.data, pictures.cfg, pictures.folder / "nan.weights")
+    assert answer.status == 0
+    assert "RuntimeWarning" not in answer.err
+    told = [line for line in answer.warnings if "the output of the net holds NaN or infinite values" in line]
+    assert len(told) == 1
+    assert "11: top 1: 0.333333, top 2: 0.666667" in answer.out
+
+
 def test_nets_that_cannot_be_resized_say_so(undertow: Command, pictures: Pictures) -> None:
     pictures.cfg.write_text(pictures.cfg.read_text().replace("[avgpool]", "[connected]\noutput=3\nactivation=linear"))
     answer = undertow("darknet", "classifier", "validfull", pictures.data, pictures.cfg, pictures.weights())

@@ -41,6 +41,8 @@ def test_help_of_the_detector(undertow: Callable[..., Answer], word: str) -> Non
     answer = undertow("darknet", "detector", word)
     assert answer.status == 0
     assert all(f"undertow {command.usage}" in answer.out for command in groups()["detector"])
+    assert undertow("darknet", "help", "detector").out == answer.out
+    assert "undertow darknet rnn" not in answer.out
 
 
 @pytest.mark.parametrize(

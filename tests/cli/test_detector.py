@@ -178,6 +178,7 @@ def test_map_prints_as_alexeyabs_program(undertow: Command, scene: Scene, weight
 def test_map_at_other_points_and_overlaps(undertow: Command, scene: Scene, weights: Path) -> None:
     words = ("darknet", "detector", "map", scene.data, scene.cfg, weights)
     assert "used 11 Recall-points" in undertow(*words, "-points", "11").out
+    assert "-points 13: there are 0, 11 and 101" in undertow(*words, "-points", "13").error
     assert "mAP@0.75" in undertow(*words, "-iou_thresh", ".75").out
 
 

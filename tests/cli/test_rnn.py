@@ -227,3 +227,13 @@ def test_the_original_program_writes_the_same_text(undertow: Command, folder: Pa
     words = ["rnn", "generate", "one.cfg", "backup/net_final.weights", "-srand", "9", "-len", "80", "-seed", "th"]
     theirs = subprocess.run(["darknet", *words], capture_output=True, timeout=60, check=True, env=os.environ).stdout
     assert undertow("darknet", *words).out.encode("utf-8", "surrogateescape") == theirs
+
+
+def test_a_text_of_a_net_whose_numbers_overflow_is_told(undertow: Command, folder: Path) -> None:
+    net = load("net.cfg")
+    net.layers[1].weights[...] = np.inf
+    net.save_weights("inf.weights")
+    answer = undertow("darknet", "rnn", "generate", "net.cfg", "inf.weights", "-len", 5, "-srand", 1)
+    assert answer.status == 0
+    assert "RuntimeWarning" not in answer.err
+    assert sum("the output of the net holds NaN" in line for line in answer.warnings) == 1

@@ -93,6 +93,8 @@ def run_darknet(arguments: Sequence[str]) -> int:
     alone, grouped = singles(), groups()
     every = [command for group in grouped.values() for command in group] + list(alone.values())
     before, arguments = _flags_before("darknet", every, arguments)
+    if len(arguments) > 1 and arguments[0] == "help":
+        arguments = [*arguments[1:], "-help"]
     if not arguments or arguments[0] in _HELP:
         print(darknet_help())
         return 0 if arguments else 2

@@ -26,7 +26,7 @@ from undertow.cli.shared import (
     threshold,
 )
 from undertow.cli.trainings import options_of, run_training
-from undertow.cli.words import Command, Flag, Words
+from undertow.cli.words import Command, Flag, UsageError, Words
 from undertow.darknet.detection.boxes import Detection
 
 _USUAL = (GPUS_IDLE, *COMMON)
@@ -108,6 +108,8 @@ def measure(words: Words) -> int:
     from undertow.darknet.files.datafile import read_data
     from undertow.darknet.runs import validation_set
 
+    if words["points"] not in (0, 11, 101):
+        raise UsageError(f"-points {words['points']}: there are 0, 11 and 101", remedy="leave it out for the area")
     with computing(words):
         source = read_data(words["DATA"], words["strict"])
         net = loaded(words)

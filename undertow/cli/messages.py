@@ -58,5 +58,7 @@ def shown_warnings() -> Iterator[None]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", UndertowWarning)
+        # NumPy's about numbers on the way: what comes of them is looked at, and told in words of the user's files.
+        warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"undertow\b")
         warnings.showwarning = show
         yield

@@ -164,7 +164,7 @@ def _tree(source: DataFile, shapes: NetworkShapes, classes: int) -> ClassTree | 
     else:
         return None
     tree = read_tree(file)
-    check_tree(tree, classes, file, layer.line or 0, layer.index)
+    check_tree(tree, classes, file, shapes.file, layer.line, layer.index)
     return tree
 
 

@@ -78,7 +78,7 @@ def _tree(source: DataFile, net: Network, classes: int) -> ClassTree | None:
         return class_tree(net)
     file = source.path("tree")
     tree = read_tree(file)
-    check_tree(tree, classes, file, net.shapes.output.line, net.shapes.output.index)
+    check_tree(tree, classes, file, net.shapes.file, net.shapes.output.line, net.shapes.output.index)
     return tree
 
 

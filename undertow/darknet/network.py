@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -26,7 +27,8 @@ from undertow.darknet.layers.sections import build_layer
 from undertow.darknet.learning.hidden import HiddenValues
 from undertow.darknet.learning.nonfinite import check_pass, check_updates
 from undertow.darknet.planning import NetworkPlans
-from undertow.errors import GraphError, ShapeError
+from undertow.errors import GraphError, ShapeError, UndertowWarning
+from undertow.kernels import select
 from undertow.optimizers import DarknetAdam, DarknetParameter, DarknetSGD, Policy
 from undertow.optimizers.policies import from_darknet
 
@@ -160,13 +162,30 @@ class Network:
         self.optimizer.update(self.learning_rate, self.batch * self.subdivisions)
 
     def predict(self, images: Array) -> Array:
-        """The network's output at inference; (batch, c, h, w) or (batch, outputs)."""
-        if self._use_plans:
-            self._plans.predict(images)
-        else:
-            with no_grad(), test_mode():
-                self.forward(images)
+        """The network's output at inference; (batch, c, h, w) or (batch, outputs).
+
+        An UndertowWarning tells when it holds NaN or infinite values.
+        """
+        with np.errstate(all="ignore"):
+            if self._use_plans:
+                self._plans.predict(images)
+            else:
+                with no_grad(), test_mode():
+                    self.forward(images)
+        if not all(select.all_finite(array) for array in self._answers()):
+            warnings.warn(
+                UndertowWarning(
+                    f"{self.config.file}: the output of the net holds NaN or infinite values: what is made of it means "
+                    "nothing, and guesses are the first classes, as in the C program. To mend it: give weights, or "
+                    "look for broken values in them with undertow check"
+                ),
+                stacklevel=2,
+            )
         return self.output
+
+    def _answers(self) -> list[Array]:
+        """The output, and those of all layers that find objects."""
+        return [self.output, *(layer.output for layer in self.layers if isinstance(layer, HeadLayer))]
 
     def reset_state(self) -> None:
         """Let recurrent layers start from nothing (reset_network_state)."""

@@ -209,6 +209,7 @@ def test_evaluation_of_a_small_set() -> None:
     assert with_absent.mean_average_precision == pytest.approx(1 / 3)
     report = "\n".join(result.lines())
     assert "class_id = 0, name = cat, ap = 50.00%   (TP = 1, FP = 1)" in report
+    assert "class_id = 2, name = cow, ap = 0.00%   (TP = 0, FP = 0)" in report
     assert "TP = 1, FP = 2, FN = 2, average IoU = 30.16 %" in report
     assert "mean average precision (mAP@0.50) = 0.500000, or 50.00 %" in report
 

@@ -70,8 +70,10 @@ def test_gradients_of_logistic() -> None:
 
 
 def test_a_tree_of_another_size_is_told(tree: str) -> None:
-    with pytest.raises(ShapeError, match="7 classes, the layer has 5"):
+    network = build([net(), connected(7), ("softmax", {"tree": tree})])
+    with pytest.raises(ShapeError, match=r"7 classes, the layer has 5.*let the layer have 7 classes") as caught:
         build([net(), connected(5), ("softmax", {"tree": tree})])
+    assert caught.value.file == network.config.file
     with pytest.raises(FormatError, match="there is no such file"):
         build([net(), connected(5), ("softmax", {"tree": tree + "x"})])
 

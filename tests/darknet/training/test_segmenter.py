@@ -350,3 +350,21 @@ def test_colours_of_classes() -> None:
         low, high = corners[int(np.floor(ratio))], corners[int(np.ceil(ratio))]
         wanted.append([low[c] + (ratio - np.floor(ratio)) * (high[c] - low[c]) for c in (2, 1, 0)])
     np.testing.assert_allclose(mask_to_rgb(maps)[:, 0].T, wanted, atol=3e-3)
+
+
+@pytest.mark.parametrize(
+    ("end", "message"),
+    [
+        ("[avgpool]\n[softmax]\n", "one answer for the whole picture, as classifiers do.*use classifier"),
+        ("[convolutional]\nfilters=7\n[yolo]\nmask=0\nanchors=8,8\nclasses=2\nnum=1\n", "finds boxes.*use detector"),
+    ],
+)
+@pytest.mark.parametrize("command", ["train", "test"])
+def test_nets_of_other_kinds(
+    scene: Set, capfd: pytest.CaptureFixture[str], command: str, end: str, message: str
+) -> None:
+    cfg = scene.cfg(False)
+    cfg.write_text(cfg.read_text().partition("[logistic]")[0] + end)
+    more = ["", scene.image(0)] if command == "test" else []
+    assert main(["darknet", "segmenter", command, str(scene.data), str(cfg), *more]) == 2
+    assert re.search(message, capfd.readouterr().err)

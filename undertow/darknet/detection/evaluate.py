@@ -82,9 +82,9 @@ class Evaluation:
     points: int
 
     def lines(self) -> list[str]:
-        """The report, line by line."""
+        """The report, line by line; classes without an object have 0.00 %, as in that program."""
         rows = [
-            f"class_id = {number}, name = {result.name}, ap = {100 * result.average_precision:.2f}%"
+            f"class_id = {number}, name = {result.name}, ap = {100 * np.nan_to_num(result.average_precision):.2f}%"
             f"   (TP = {result.counts.true_positives}, FP = {result.counts.false_positives})"
             for number, result in enumerate(self.classes)
         ]

@@ -106,13 +106,18 @@ def read_tree(path: str | os.PathLike[str]) -> ClassTree:
     return _grouped(names, np.array(parents), file)
 
 
-def check_tree(tree: ClassTree, classes: int, file: str, line: int, layer: int) -> None:
-    """Raise ShapeError when a layer has another number of values than the tree has classes."""
+def check_tree(tree: ClassTree, classes: int, file: str, cfg: str, line: int | None, layer: int) -> None:
+    """Raise ShapeError when a layer has another number of values than the tree has classes.
+
+    file: of the tree. cfg, line, layer: where the layer stands.
+    """
     if tree.n != classes:
         raise ShapeError(
             f"the class tree {show(file)} has {tree.n} classes, the layer has {classes} values for them",
+            file=cfg,
             line=line,
             layer=layer,
+            remedy=f"correct tree=, or let the layer have {tree.n} classes",
         )
 
 

@@ -128,7 +128,7 @@ class Region(DeltaLossLayer, HeadLayer):
         )
         self.softmax_tree = None if given.tree is None else read_tree(context.find(given.tree, "tree", shape))
         if self.softmax_tree is not None and given.tree is not None:
-            check_tree(self.softmax_tree, given.classes, given.tree, shape.line, shape.index)
+            check_tree(self.softmax_tree, given.classes, given.tree, context.shapes.file, shape.line, shape.index)
         self.rule = RegionRule(
             anchors=self.biases.reshape(-1, 2),
             classes=given.classes,

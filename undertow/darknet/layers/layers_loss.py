@@ -83,7 +83,7 @@ class Softmax(LossLayer):
         self.temperature, self.noloss = given.temperature, given.noloss
         self.softmax_tree = None if given.tree is None else read_tree(context.find(given.tree, "tree", shape))
         if self.softmax_tree is not None and given.tree is not None:
-            check_tree(self.softmax_tree, self.inputs, given.tree, shape.line, shape.index)
+            check_tree(self.softmax_tree, self.inputs, given.tree, context.shapes.file, shape.line, shape.index)
             self._parts = tuple(self.softmax_tree.group_size.tolist())
         self.spatial = given.spatial and self.dialect.softmax_spatial and self.c > 0 and given.tree is None
 

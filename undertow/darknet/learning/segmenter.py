@@ -13,7 +13,7 @@ from undertow.darknet.files.imagelist import ImageList
 from undertow.darknet.files.masks import Mask, read_all_masks
 from undertow.darknet.files.options_heads import IsegOptions
 from undertow.darknet.files.shapes import NetworkShapes
-from undertow.darknet.layers.layers_loss import LossLayer
+from undertow.darknet.layers.layers_loss import HeadLayer, LossLayer
 from undertow.darknet.layers.sections import LAYERS
 from undertow.darknet.learning.classifier import ClassifierTrainer
 from undertow.darknet.learning.dataset import PictureSet, Sample
@@ -176,9 +176,15 @@ def check_segmenter(shapes: NetworkShapes, instances: bool) -> None:
     last, net = shapes[-1].type, shapes.net
     if instances and last != "iseg":
         raise _wrong(shapes, f"the last layer is [{last}], not [iseg]", "end the cfg in [iseg], or use segmenter")
+    if issubclass(LAYERS[last], HeadLayer):
+        use = "end the cfg in [logistic], [softmax] or [cost], or use detector"
+        raise _wrong(shapes, f"the last layer is [{last}], which finds boxes", use)
     if not instances and (last == "iseg" or not issubclass(LAYERS[last], LossLayer)):
         what = f"the last layer is [{last}], which learns no map for each class"
         raise _wrong(shapes, what, "end the cfg in [logistic], [softmax] or [cost]; with [iseg] use isegmenter")
+    if net.channels and shapes.output.out_shape[1:] in ((0, 0), (1, 1)):
+        what = "the net gives one answer for the whole picture, as classifiers do, and none for its parts"
+        raise _wrong(shapes, what, "use classifier, or leave out the [avgpool] or [connected] before the last layers")
     w, h, (_, height, width) = net.width, net.height, shapes.output.out_shape
     if not net.channels or not width or w % width or h % height or w // width != h // height:
         what = f"an output of {width} x {height} cells does not divide an input of {w} x {h} pixels evenly"
