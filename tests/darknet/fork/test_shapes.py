@@ -97,6 +97,17 @@ def test_cfgs_that_the_fork_ships(reference_data: Path) -> None:
         assert shapes.output.outputs == output["outputs"], name
         assert shapes.parameters == recorded["params"], name
         assert Counter(layer.type for layer in shapes) == recorded["layer_types"], name
+        if recorded["bflops"] and not any(getattr(layer.options, "xnor", False) for layer in shapes):
+            # The fork counts poolings and shortcuts too; of xnor a 32nd.
+            assert shapes.bflops == pytest.approx(recorded["bflops"], rel=0.03), name
         for head in recorded["heads"]:
             assert shapes[head["layer"]].out_shape == (head["c"], head["h"], head["w"]), name
             assert shapes[head["layer"]].type == head["type"], name
+
+
+def test_operations_of_recurrent_convolutions_are_counted() -> None:
+    text = "[net]\nwidth=8\nheight=8\nchannels=3\n[{}]\nbatch_normalize=1\nsize=3\npad=1\noutput=4\n{}"
+    crnn = infer_shapes(parse_cfg(text.format("crnn", "hidden=2\n"), "a.cfg"), fork=True)
+    assert crnn.bflops == pytest.approx(2 * 9 * 64 * (3 * 2 + 2 * 2 + 2 * 4) / 1e9)
+    lstm = infer_shapes(parse_cfg(text.format("conv_lstm", "peephole=1\n"), "a.cfg"), fork=True)
+    assert lstm.bflops == pytest.approx(2 * 9 * 64 * 4 * (4 * 3 + 4 * 4 + 3 * 4) / 1e9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -185,12 +186,13 @@ def conv_lstm(build: ShapeBuilder, o: options.ConvLstmOptions) -> LayerShape:
     _check_feedback(build, o, (channels, o.output))
     gates = [f"v{gate}" for gate in "fio" if o.peephole]
     gates += [f"w{gate}" for gate in "figo"] + [f"u{gate}" for gate in "figo"]
-    specs = []
+    specs, work = [], 0.0
     for name in gates:
         fan = (channels if name[0] == "u" else o.output) // o.groups
         shape = (o.output, fan, o.size, o.size)
         specs += convolutional_specs(build.index, o.output, shape, o.batch_normalize, f"{name}/")
-    return build.layer(o, (o.output, height, width), parameters=specs)
+        work += 2 * math.prod(shape) * height * width / 1e9
+    return build.layer(o, (o.output, height, width), parameters=specs, bflops=work)
 
 
 def crnn(build: ShapeBuilder, o: CrnnOptions) -> LayerShape:
@@ -199,11 +201,12 @@ def crnn(build: ShapeBuilder, o: CrnnOptions) -> LayerShape:
     hidden, filters = o.hidden or 1, o.output or 1
     _check_feedback(build, o, (channels, hidden, filters))
     layers = (("input_layer/", channels, hidden), ("self_layer/", hidden, hidden), ("output_layer/", hidden, filters))
-    specs = []
+    specs, work = [], 0.0
     for prefix, fan, count in layers:
         shape = (count, fan // o.groups, o.size, o.size)
         specs += convolutional_specs(build.index, count, shape, o.batch_normalize, prefix)
-    return build.layer(o, (filters, height, width), parameters=specs)
+        work += 2 * math.prod(shape) * height * width / 1e9
+    return build.layer(o, (filters, height, width), parameters=specs, bflops=work)
 
 
 def _check_feedback(build: ShapeBuilder, o: options.ConvLstmOptions | CrnnOptions, channels: tuple[int, ...]) -> None:
