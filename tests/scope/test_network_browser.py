@@ -260,7 +260,7 @@ def test_boxes_and_their_pulls(page: Any, tmp_path: Path) -> None:
     assert len(page.query_selector_all(".boxes-picture .box-truth")) == 2
     choices = page.query_selector_all(".choices button")
     assert sorted(choice.inner_text() for choice in choices) == [
-        "cat: layer 2, anchor 0, cell 9, 22", "dog: layer 2, anchor 1, cell 19, 9",
+        "cat: layer 2, anchor 0, row 9, column 22", "dog: layer 2, anchor 1, row 19, column 9",
     ]  # fmt: skip
     heads = recording.runs[0].heads
     assert heads is not None
@@ -299,7 +299,7 @@ def test_an_ssds_default_boxes_and_their_pulls(page: Any, tmp_path: Path) -> Non
     head, one = ones[0]
     layer = recording.rows[head.layer].name
     name = names[int(heads.truths[one.truth, 4])]
-    assert choices[0] == f"{name}: {layer}, default box {one.number}, cell {one.row}, {one.column}"
+    assert choices[0] == f"{name}: {layer}, default box {one.number}, row {one.row}, column {one.column}"
     assert len(choices) == len(ones)
     shown = {row[0]: row[1:4] for row in cells(page, "terms")}
     for term in one.terms:
@@ -370,6 +370,31 @@ def test_what_is_not_finite_is_seen_as_such(page: Any, tmp_path: Path) -> None:
     page.click("#tab-numbers")
     shown = {row[0]: row[1] for row in cells(page, "statistics-gradient")}
     assert (shown["norm"], shown["not finite"]) == ("nan", f"{bad:,}")
+
+
+def test_escape_ends_a_search(page: Any, residual: Recording, tmp_path: Path) -> None:
+    opened(page, residual, tmp_path)
+    page.fill("#search", "conv")
+    assert page.inner_text("#found") == "3 found"
+    assert len(page.query_selector_all(".node.found")) == 3
+    page.focus("#search")
+    page.keyboard.press("Escape")
+    assert page.input_value("#search") == ""
+    assert page.inner_text("#found") == ""
+    assert page.query_selector(".node.found") is None
+
+
+def test_random_truth_is_never_cut_off(page: Any, tmp_path: Path) -> None:
+    images = np.random.default_rng(1).random((1, 3, 64, 64)).astype(np.float32)
+    path = tmp_path / f"{'a-very-long-name-' * 8}.npz"
+    np.savez(path, images=images)
+    opened(page, recorded(tmp_path, "d.cfg", DETECTOR, data=path), tmp_path)
+    for width in (1280, 1000):
+        page.set_viewport_size({"width": width, "height": 800})
+        box = page.locator("#random").bounding_box()
+        assert page.inner_text("#random") == "random truth"
+        assert box["width"] > 60
+        assert box["x"] + box["width"] <= width
 
 
 def test_full_maps_are_fetched_from_the_server(page: Any, lenet: Recording) -> None:

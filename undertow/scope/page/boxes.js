@@ -10,6 +10,8 @@ const SIDE = 560;
 const FEW = 12;
 // Found boxes below this have no label: labels would hide each other.
 const SURE = 0.25;
+// Of those labels: units for a letter, the distance of two lines in parts of the picture, and how many are tried.
+const [LETTER, LINE, PLACES] = [8.5, 17 / 560, 8];
 // Where an arrow's name stands beside its end: four arrows of a small box must not hide each other's.
 const NAMES = {
   x: [0.005, -0.02],
@@ -71,7 +73,7 @@ export function boxesTab(place, network, store) {
           "div",
           { class: "legend" },
           check("found", "found boxes"),
-          list.length > 0 && list[0].head.objectness !== null && check("pull", `pull on ${towards}`),
+          list.length > 0 && list[0].head.objectness !== null && check("pull", `pull on ${towards}: orange up, blue down`),
           heads.truths.length > 0 && key("truth", "truth"),
           list.length > 0 && [
             key("predicted", `predicted by the responsible ${word}`),
@@ -121,14 +123,7 @@ function picture(network, heads, chosen, state) {
       : s("rect", { width: SIDE, height: SIDE, class: "no-picture" }),
   );
   if (remembered.pull && chosen?.head.objectness) overlay(svg, chosen.head, state);
-  if (remembered.found)
-    for (const [x, y, w, ht, name, sure] of heads.found)
-      svg.append(
-        rect([x, y, w, ht], "found"),
-        sure >= SURE
-          ? text(x - w / 2, y + ht / 2, `${network.className(name)} ${Math.round(100 * sure)}%`, "found-text")
-          : "",
-      );
+  if (remembered.found) svg.append(...foundBoxes(network, heads.found));
   if (chosen) svg.append(...answer(chosen, heads.unit));
   heads.truths.forEach(([x, y, w, ht, name], i) =>
     svg.append(
@@ -137,6 +132,24 @@ function picture(network, heads, chosen, state) {
     ),
   );
   return svg;
+}
+
+/** All found boxes, then their names, the surest first: each where no other stands already, below its box or further up. */
+function foundBoxes(network, found) {
+  const taken = [];
+  const named = found.filter((box) => box[5] >= SURE).sort((a, b) => b[5] - a[5]);
+  const names = named.flatMap(([x, y, w, ht, name, sure]) => {
+    const words = `${network.className(name)} ${Math.round(100 * sure)}%`;
+    const width = (LETTER * words.length) / SIDE;
+    const left = Math.min(Math.max(x - w / 2, 0.005), 0.9);
+    const free = (at) => taken.every((one) => Math.abs(one.y - at) >= LINE || left >= one.right || left + width <= one.left);
+    const places = Array.from({ length: PLACES }, (_, i) => Math.min(Math.max(y + ht / 2, 0.03), 0.99) - i * LINE);
+    const at = places.find((place) => place > 0.02 && free(place));
+    if (at === undefined) return [];
+    taken.push({ y: at, left, right: left + width });
+    return [text(left, at, words, "found-text")];
+  });
+  return [...found.map(([x, y, w, ht]) => rect([x, y, w, ht], "found")), ...names];
 }
 
 /** The pulls on objectness in every cell, laid over the picture. */
@@ -274,11 +287,11 @@ function answering(network, list, state, choose) {
   );
 }
 
-/** "layer 16, anchor 0, cell 9, 8": who answers. Layers of Caffe go by their names. */
+/** "layer 16, anchor 0, row 9, column 8": who answers. Layers of Caffe go by their names. */
 function answers(network, one) {
   const layer = network.layer(one.head.layer).name;
   const where = network.kind === "caffe" ? layer : `layer ${layer}`;
-  const cell = one.head.grid[0] > 0 ? `, cell ${one.row}, ${one.column}` : "";
+  const cell = one.head.grid[0] > 0 ? `, row ${one.row}, column ${one.column}` : "";
   return `${where}, ${network.runs[0].heads.word} ${one.number}${cell}`;
 }
 

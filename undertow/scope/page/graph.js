@@ -8,6 +8,7 @@ import { shapesText } from "scope/numbers";
 const [SMALLEST, LARGEST, LEGIBLE] = [0.12, 2.5, 0.82];
 const LEAST_LEGIBLE = 0.7; // where that brings all branches into view
 const STAGGERED = [0, -14, 14]; // edges of one layer lie close: their labels stand at different heights
+const ABOVE = 13; // in the gap before a node, in its midst
 const WARNING = 18; // room for the sign
 const [NAME_FONT, SIZE_FONT] = ["600 13px", "12px"]; // as in network.css
 
@@ -28,7 +29,7 @@ export class GraphView {
     this.stage = h("div", { class: "graph-stage" }, this.svg, this.minimap.element);
     this.search = h("input", {
       type: "search",
-      placeholder: "Search layers  ( / )",
+      placeholder: "Search  ( / )",
       "aria-label": "Search layers",
       id: "search",
       oninput: () => this.find(),
@@ -148,7 +149,7 @@ export class GraphView {
     const marks = {
       norm: s("text", { x: node.width - 10, y: fold ? 19 : 36, class: "node-norm" }),
       bar: s("rect", { x: 0, y: node.height - 4, width: 0, height: 4, class: "node-bar" }),
-      size: s("text", { x: 10, y: 36, class: "node-size" }, size),
+      size: s("text", { x: 10, y: 36, class: "node-size", "data-text": size }, size),
       wrong: s("text", { x: node.width - 10, y: fold ? 36 : 19, class: "node-wrong" }),
     };
     const group = s(
@@ -194,8 +195,11 @@ export class GraphView {
     const points = edge.points.map((p) => ({ ...p })).reverse();
     const path = s("path", { class: "edge", d: pathThrough(points) });
     // Where lines meet at a node their labels would lie on each other: each has its own, halfway.
-    const middle = points[Math.floor(points.length / 2)];
-    const beside = this.plan.edges.filter((other) => other.from === edge.from).indexOf(edge);
+    // A line that passes other nodes has it beside its beginning, where there are none.
+    const long = points.length > 3;
+    const [p, q] = points;
+    const middle = long ? { x: p.x + 0.3 * (q.x - p.x), y: p.y - ABOVE } : points[Math.floor(points.length / 2)];
+    const beside = long ? 0 : this.plan.edges.filter((other) => other.from === edge.from).indexOf(edge);
     const y = middle.y + 4 + STAGGERED[beside % STAGGERED.length];
     const label = s("text", { class: "edge-label", x: middle.x + 7, y });
     this.marks.edges.push({ edge, path, label });
@@ -211,6 +215,11 @@ export class GraphView {
     this.minimap.mark(now === null ? null : this.plan.nodes.get(this.plan.idOf(now)));
   }
 
+  /** Which layer of a folded node is chosen. */
+  insideText(node, index) {
+    return fitted(brief(`at ${title(this.network.layer(index))}`), node.width - 26 - WARNING, SIZE_FONT);
+  }
+
   /** What is wrong in the layers of a node, as far as the way back has come; each kind once. */
   warnings(node, run, step) {
     const kinds = node.layers.flatMap((index) => {
@@ -222,11 +231,12 @@ export class GraphView {
     return [...new Set(kinds)];
   }
 
-  paintNode({ group, node, norm, bar, wrong }, run, step, selected, now) {
+  paintNode({ group, node, norm, bar, wrong, size }, run, step, selected, now) {
     const arrived = node.layers.filter((index) => this.network.stepOf.get(index) <= step);
     const told = arrived.length ? (arrived.includes(now) ? now : Math.min(...arrived)) : null;
     const value = told === null ? null : this.network.gradient(run, told);
     const here = node.layers.includes(selected);
+    if (node.fold !== null) size.textContent = here ? this.insideText(node, selected) : size.dataset.text;
     const warned = this.warnings(node, run, step);
     wrong.textContent = warned.length ? "⚠" : "";
     group.classList.toggle("wrong", warned.includes("not finite"));
@@ -315,6 +325,12 @@ export class GraphView {
     }
     const exact = this.network.shown.find((layer) => layer.name.toLowerCase() === words);
     if (this.hits.length) this.store.set({ selected: exact ? exact.index : this.hits[0] });
+  }
+
+  /** As before the search. */
+  endSearch() {
+    this.search.value = "";
+    this.find();
   }
 
   next() {

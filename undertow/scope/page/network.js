@@ -49,6 +49,11 @@ const runs = network.runs.map((run, place) =>
   ),
 );
 
+/** A remark that must not be cut off where there is little room. */
+const RANDOM = ", random truth";
+const random = network.about.endsWith(RANDOM);
+const about = random ? network.about.slice(0, -RANDOM.length) : network.about;
+
 document.body.append(
   h(
     "header",
@@ -58,8 +63,9 @@ document.body.append(
       "div",
       { class: "about" },
       h("strong", {}, network.source.split("/").pop()),
-      h("span", { class: "soft", title: network.about }, network.about),
+      h("span", { class: "soft", title: network.about }, about),
     ),
+    random && h("span", { class: "tag", id: "random", title: "No truth was given: classes and boxes are made up" }, "random truth"),
     h("span", { class: "grow" }),
     network.kind !== "function" && h(
       "div",
@@ -171,7 +177,10 @@ document.addEventListener("keydown", (event) => {
   if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || keys.open) return;
   const at = event.target;
   if (at.matches("input[type=search], select")) {
-    if (event.key === "Escape") at.blur();
+    if (event.key === "Escape") {
+      if (at === graph.search) graph.endSearch();
+      at.blur();
+    }
     return;
   }
   if (event.key === " " && at.matches("button, .fold-button, input")) return; // a layer is chosen already: it plays
