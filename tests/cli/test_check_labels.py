@@ -183,3 +183,13 @@ def test_a_net_of_texts_reads_no_pictures(undertow: Any, tmp_path: Path) -> None
     status, lines, _ = checked(undertow, tmp_path / "a.cfg", tmp_path / "a.data")
     assert status == 0, lines
     assert said(lines, "warning", "a.data is not looked at", "reads no pictures")
+
+
+def test_a_net_that_only_fits_one_size_and_random(undertow: Any, pictures: Pictures) -> None:
+    text = pictures.cfg.read_text().replace("[avgpool]", "[connected]\noutput=3\nactivation=linear")
+    pictures.cfg.write_text(text)
+    assert checked(undertow, pictures.cfg, pictures.data)[0] == 0
+    pictures.cfg.write_text(text.replace("random=0", "random=1"))
+    status, lines, _ = checked(undertow, pictures.cfg, pictures.data)
+    assert status == 1
+    assert said(lines, "error", "cannot be resized", "layer 2 [connected]", "leave out random=1 or [connected]")

@@ -17,6 +17,8 @@ from undertow.darknet.segmenter_runs import segmenter_training
 from undertow.errors import UndertowError, UndertowWarning
 from undertow.findings import Report
 
+# Sizes change every 10 or 40 iterations: among so many is another than the first.
+_LOOKED_AT = 1000
 PathLike = str | os.PathLike[str]
 
 
@@ -27,7 +29,9 @@ def check_beginning(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndertowWarning)  # what is odd is told by the other checks
         try:
-            _check_folder(report, _made_ready(cfg, data, weights, shapes, tokenized).output.folder)
+            trainer = _made_ready(cfg, data, weights, shapes, tokenized)
+            _check_folder(report, trainer.output.folder)
+            _take_another_size(trainer)
         except UndertowError as problem:
             report.add("error", "training", str(problem))
 
@@ -42,6 +46,15 @@ def _made_ready(
     if shapes.net.channels:
         return classifier_training(data, cfg, weights)
     return rnn_training(cfg, data, weights, tokenized=tokenized)
+
+
+def _take_another_size(trainer: Trainer) -> None:
+    """Resize the net once if the training would (random=1). Raises UndertowError for one that only fits one size."""
+    net = trainer.net
+    sizes = (trainer.size_at(iteration) for iteration in range(0, _LOOKED_AT, 10))
+    other = next((size for size in sizes if size != (net.w, net.h)), None)
+    if other is not None:
+        net.resize(*other)
 
 
 def _check_folder(report: Report, folder: Path) -> None:

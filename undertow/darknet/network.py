@@ -363,7 +363,9 @@ class Network:
             if shapes != {name: array.shape for name, array in old.arrays().items()}:
                 raise ShapeError(
                     f"the network cannot be resized to {width}x{height}: layer {new.index} [{new.type}] has parameters "
-                    "that depend on the size of its input"
+                    "that depend on the size of its input",
+                    file=self.config.file,
+                    remedy=f"leave out random=1 or [{new.type}], or give pictures of the net's own size",
                 )
             new.parameters, new.buffers, new.updates = old.parameters, old.buffers, old.updates
 
