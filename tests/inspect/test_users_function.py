@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from undertow.cli import main
+from undertow.errors import FormatError
+from undertow.inspect.users_function import load_function
 
 MODULE = """import numpy as np
 
@@ -201,3 +203,18 @@ def test_files_and_packages(
     ):
         assert main(["explain", text, "-shape", "2x3"]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_a_missing_module_that_a_module_imports_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "needs.py").write_text("import nowhere_to_be_found\n")
+    with pytest.raises(FormatError, match=r"install 'nowhere_to_be_found', which it imports"):
+        load_function("needs:f")
+    with pytest.raises(FormatError, match=r"a module beside you"):
+        load_function("missing_itself:f")
+
+
+def test_a_python_file_without_a_function(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("explain", "trace", "scope"):
+        assert main([command, "model.py"]) == 2
+        assert "this is a Python file" in capsys.readouterr().err

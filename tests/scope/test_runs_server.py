@@ -43,6 +43,16 @@ def test_flags_of_networks_are_answered(writer: RunWriter, flag: list[str], caps
         assert f"{flag[0]} is for networks, and '{path}' is a recorded training" in capsys.readouterr().err
 
 
+def test_a_port_that_is_taken_leaves_no_run_behind(tmp_path: Path, server: RunServer, writer: RunWriter) -> None:
+    before = writer.path.read_bytes()
+    anew = RunWriter(writer.folder, Header("small", "darknet", "small.cfg", "2026-01-02T00:00:00", layers=LAYERS))
+    assert anew.kept is not None
+    with pytest.raises(UndertowError, match="cannot serve on port"), live_page(port_of(server), print) as show:
+        show(anew)
+    assert writer.path.read_bytes() == before
+    assert not anew.kept.exists()
+
+
 def port_of(server: RunServer) -> int:
     return int(server.url.split(":")[2].strip("/"))
 

@@ -37,7 +37,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         say("interrupted")
         return INTERRUPTED
     except MemoryError as problem:
-        fail(f"not enough memory: {problem}. To mend it: smaller pictures, or more subdivisions")
+        fail(f"not enough memory: {problem}. To mend it: a smaller batch or smaller pictures, or more subdivisions")
     except BrokenPipeError:
         return READER_GONE
     except OSError as problem:

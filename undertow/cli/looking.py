@@ -139,6 +139,8 @@ def check_network(net: str) -> None:
 def check_flags(words: Words) -> None:
     """Raises UsageError for a flag that would be without effect on this kind of network."""
     kind = kind_of(words["NET"])
+    if kind == CFG and words["NET"].endswith(".py"):
+        raise UsageError("this is a Python file, and no function of it is named", remedy=f"{words['NET']}:FUNCTION")
     for flag in words.given:
         used = _USED_BY.get(flag.name, (kind,))
         if kind not in used:

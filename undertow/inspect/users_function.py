@@ -47,6 +47,9 @@ def load_function(text: str) -> Any:
         found: Any = importlib.import_module(dotted)
     except ImportError as problem:
         remedy = "module:function, with a module beside you or one that is installed"
+        missing = problem.name if isinstance(problem, ModuleNotFoundError) else None
+        if missing and dotted != missing and not dotted.startswith(f"{missing}."):
+            remedy = f"install '{missing}', which it imports, or take that import out"
         if "no known parent package" in str(problem):
             remedy = "write an empty __init__.py beside it, or name it as package.module:function"
         raise FormatError(f"the module '{module_name}' cannot be imported: {problem}", remedy=remedy) from problem

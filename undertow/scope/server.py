@@ -71,7 +71,7 @@ class Server:
         try:
             self._server = _Quiet((ADDRESS, port), handler)
         except (OSError, OverflowError) as problem:
-            remedy = "another --port, or none for any that is free"
+            remedy = "give another port, or none for any that is free"
             raise UndertowError(f"cannot serve on port {port}: {problem}", remedy=remedy) from None
         self._thread: threading.Thread | None = None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
+from undertow.errors import UndertowError
 from undertow.scope.runs.page import write_page
 from undertow.scope.runs.server import RunServer
 from undertow.scope.runs.writer import RunWriter
@@ -20,7 +21,11 @@ def live_page(port: int | None, say: Say) -> Iterator[Callable[[RunWriter], None
 
         def show(writer: RunWriter) -> None:
             writers.append(writer)
-            server = open_until_the_end.enter_context(RunServer([writer.folder], port))
+            try:
+                server = open_until_the_end.enter_context(RunServer([writer.folder], port))
+            except UndertowError:
+                writer.discard()
+                raise
             say(f"training to look at: {server.url} (later: undertow scope {writer.folder})")
 
         try:

@@ -97,6 +97,17 @@ class RunWriter:
         self.over = True
         self.sync()
 
+    def discard(self) -> None:
+        """Undo what making it did: the training does not begin after all."""
+        if self.header.first > 0 or self.last != self.header.first:
+            return
+        self.over = True
+        with contextlib.suppress(OSError):
+            self.path.unlink()
+            self.folder.rmdir()
+            if self.kept is not None:
+                os.replace(self.kept, self.folder)
+
     def sync(self) -> None:
         """Make sure that what was written survives a power cut: called when a checkpoint was."""
         with contextlib.suppress(OSError), open(self.path, "rb") as stream:
