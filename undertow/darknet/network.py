@@ -172,20 +172,17 @@ class Network:
             else:
                 with no_grad(), test_mode():
                     self.forward(images)
-        if not all(select.all_finite(array) for array in self._answers()):
+        heads = [layer.output for layer in self.layers if isinstance(layer, HeadLayer)]
+        if not all(map(select.all_finite, (self.output, *heads))):
+            guesses = "" if heads else ", and guesses are the first classes, as in the C program"
             warnings.warn(
                 UndertowWarning(
                     f"{self.config.file}: the output of the net holds NaN or infinite values: what is made of it means "
-                    "nothing, and guesses are the first classes, as in the C program. To mend it: give weights, or "
-                    "look for broken values in them with undertow check"
+                    f"nothing{guesses}. To mend it: give weights, or look for broken values in them with undertow check"
                 ),
                 stacklevel=2,
             )
         return self.output
-
-    def _answers(self) -> list[Array]:
-        """The output, and those of all layers that find objects."""
-        return [self.output, *(layer.output for layer in self.layers if isinstance(layer, HeadLayer))]
 
     def reset_state(self) -> None:
         """Let recurrent layers start from nothing (reset_network_state)."""
