@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
+import pytest
 
 import undertow as ut
+from undertow.cli import main
+from undertow.functions.linalg import Linear
+from undertow.inspect import repeats
 from undertow.inspect.explain import explain, explain_function
 from undertow.inspect.formulas import is_free
 from undertow.inspect.repeats import counted, sequence
@@ -86,3 +91,26 @@ def test_operations_of_ones_own_with_one_name_are_told_apart() -> None:
 
     found = explain_function(lambda x: twin(2.0)()(twin(3.0)()(x)), [(2, 2)])
     assert len(kinds(call for record in found.records for call in record.calls)) == 2
+
+
+def test_steps_that_are_not_computed_are_told_as_if_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "rnn.cfg"
+    text = (
+        "[net]\nbatch=1\ntime_steps=12\ninputs=6\n[rnn]\noutput=5\nactivation=tanh\n[connected]\noutput=6\n"
+    )
+    path.write_text(f"{text}[softmax]\n")
+    called = []
+    whole = Linear.forward
+    monkeypatch.setattr(Linear, "forward", lambda self, *xs: (called.append(1), whole(self, *xs))[1])
+    spared = explain(path)
+    few = len(called)
+    monkeypatch.setattr(repeats, "_COMPUTED", 1000)
+    computed = explain(path)
+    assert few < len(called) - few
+    assert spared.rows == computed.rows
+    assert story(spared, 1) == story(computed, 1)
+    path.write_text(path.read_text().replace("time_steps=12", "time_steps=120"))
+    assert main(["explain", str(path)]) == 0
+    assert "120 steps, one after the other" in capsys.readouterr().err

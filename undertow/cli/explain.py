@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import textwrap
 from typing import TYPE_CHECKING
 
-from undertow.cli.looking import FUNCTION, check_dialects, check_flags, fitted, kind_of, quietly
+from undertow.cli.looking import CFG, FUNCTION, check_dialects, check_flags, fitted, kind_of, quietly
 from undertow.cli.messages import say
 from undertow.cli.words import Command, Flag, UsageError, Words
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 _HEAD = ("layer", "type", "input -> output", "parameters", "forward", "backward", "kept")
 # Columns that a narrow terminal has no room for, by their place; first those that are missed least.
+_MANY_STEPS = 100
 _SPARED = ((6,), (3,), (4,), (1,))
 
 
@@ -30,6 +32,9 @@ def explain(words: Words) -> int:
         raise UsageError("explain takes arrays for a function alone: a net gets a random batch", remedy=remedy)
     if words["dialect"]:
         check_dialects(words["NET"], [words["dialect"]])
+    steps = _steps(words["NET"])
+    if steps >= _MANY_STEPS:
+        say(f"{words['NET']}: {steps} steps, one after the other; that takes a while")
     with quietly():
         found = explained(
             words["NET"],
@@ -49,6 +54,15 @@ def explain(words: Words) -> int:
     else:
         print("\n".join(plain_lines(found)))
     return 0
+
+
+def _steps(net: str) -> int:
+    """time_steps of a cfg; 0 where there are none."""
+    if kind_of(net) != CFG or not os.path.isfile(net):
+        return 0
+    with open(net, encoding="utf-8", errors="replace") as stream:
+        found = re.findall(r"^\s*time_steps\s*=\s*(\d{1,9})\s*$", stream.read(), re.MULTILINE)
+    return int(found[0]) if found else 0
 
 
 def shapes_of(text: str | None) -> list[tuple[int, ...]]:

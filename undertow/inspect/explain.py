@@ -33,7 +33,7 @@ from undertow.inspect.record import (
     functions_behind,
     parameters_read,
 )
-from undertow.inspect.repeats import backward_lines
+from undertow.inspect.repeats import RepeatsSpared, backward_lines
 from undertow.inspect.sources import is_prototxt
 from undertow.inspect.users_function import (
     load_function,
@@ -122,13 +122,15 @@ def _explain_cfg(path: str, batch: int | None, size: int | None, dialect: str | 
     net = open_network(path, dialect=dialect_named(dialect) if dialect else None, size=size, seed=seed)
     count = batch or net.options.time_steps
     try:
-        run = run_darknet(net, darknet_batch(net, None, None, count=count, seed=seed), seed)
+        with RepeatsSpared():
+            run = run_darknet(net, darknet_batch(net, None, None, count=count, seed=seed), seed)
     except UndertowError:
         if batch is not None:
             raise
         # The statistics of a batch norm after the last pooling need two samples.
         count *= 2
-        run = run_darknet(net, darknet_batch(net, None, None, count=count, seed=seed), seed)
+        with RepeatsSpared():
+            run = run_darknet(net, darknet_batch(net, None, None, count=count, seed=seed), seed)
     known = [p.data for p in net.parameters()]
     size_text = f"{net.w}x{net.h}x{net.c}" if net.c else f"{net.inputs} values"
     about = f"{net.n} layers, input {size_text}, batch {count}, dialect {net.dialect.name}"
