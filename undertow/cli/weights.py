@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 
@@ -21,7 +20,6 @@ _NEW_CFG = Flag("cfg", "text", "where to write the cfg that fits the new weights
 
 def partial(words: Words) -> int:
     """partial CFG WEIGHTS OUT LAYERS"""
-    _keep_inputs(words)
     shapes = infer_shapes(read_cfg(words["CFG"], words["strict"]))
     count = _whole(words, "LAYERS", 1, len(shapes))
     found = read_weights(words["WEIGHTS"], shapes, cutoff=count, strict=words["strict"])
@@ -35,7 +33,6 @@ def partial(words: Words) -> int:
 
 def average(words: Words) -> int:
     """average CFG OUT WEIGHTS [WEIGHTS...]"""
-    _keep_inputs(words)
     config = read_cfg(words["CFG"], words["strict"])
     files = [words["WEIGHTS"], *words.more]
     tools.average([tools.read_stored(config, file, words["strict"]) for file in files]).write(words["OUT"])
@@ -89,7 +86,6 @@ def speed(words: Words) -> int:
 
 def oneoff(words: Words) -> int:
     """oneoff CFG WEIGHTS OUT"""
-    _keep_inputs(words)
     config = read_cfg(words["CFG"], words["strict"])
     stored = tools.detector_from_classifier(config, words["WEIGHTS"], words["seed"])
     print(stored.shapes[-2].out_shape[0])
@@ -98,7 +94,6 @@ def oneoff(words: Words) -> int:
 
 def oneoff2(words: Words) -> int:
     """oneoff2 CFG WEIGHTS OUT LAYER"""
-    _keep_inputs(words)
     config = read_cfg(words["CFG"], words["strict"])
     layer = _whole(words, "LAYER", 0, len(infer_shapes(config)) - 1)
     return _written(tools.repeated(config, words["WEIGHTS"], layer), words)
@@ -121,7 +116,6 @@ def _changed(change: Callable[[Stored], Stored]) -> Callable[[Words], int]:
     """The function of a command `NAME CFG WEIGHTS OUT`."""
 
     def run(words: Words) -> int:
-        _keep_inputs(words)
         stored = tools.read_stored(read_cfg(words["CFG"], words["strict"]), words["WEIGHTS"], words["strict"])
         return _written(change(stored), words)
 
@@ -137,15 +131,6 @@ def _written(stored: Stored, words: Words) -> int:
     elif "cfg" in words.flags and stored.config != read_cfg(words["CFG"], words["strict"]):
         say("batch_normalize= differs from the cfg that was given: -cfg FILE writes the one that fits these weights")
     return 0
-
-
-def _keep_inputs(words: Words) -> None:
-    """Refuse to write over a file that is read: the C program does so, and the weights are lost."""
-    given = [words["CFG"], words["WEIGHTS"], *words.more]
-    written = [words["OUT"], *([words["cfg"]] if words.flags.get("cfg") else [])]
-    for target in written:
-        if any(os.path.exists(target) and os.path.exists(one) and os.path.samefile(target, one) for one in given):
-            raise UsageError(f"'{target}' is one of the files that are read", remedy="give another name to write to")
 
 
 def _whole(words: Words, name: str, least: int, most: int | None) -> int:
