@@ -97,9 +97,7 @@ def test_steps_that_are_not_computed_are_told_as_if_they_were(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "rnn.cfg"
-    text = (
-        "[net]\nbatch=1\ntime_steps=12\ninputs=6\n[rnn]\noutput=5\nactivation=tanh\n[connected]\noutput=6\n"
-    )
+    text = "[net]\nbatch=1\ntime_steps=12\ninputs=6\n[rnn]\noutput=5\nactivation=tanh\n[connected]\noutput=6\n"
     path.write_text(f"{text}[softmax]\n")
     called = []
     whole = Linear.forward
