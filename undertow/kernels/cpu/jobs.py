@@ -79,8 +79,7 @@ work:
   store atomic i64 READY, i64* %box release, align 8
   br label %look
 wait:
-  PAUSE
-  %more = add i64 %round, 1
+  %more = call i64 @undertow_wait(i64 %round)
   %over = icmp sgt i64 %more, %patience
   br i1 %over, label %sleep, label %look
 sleep:
@@ -130,11 +129,12 @@ define internal void @undertow_post(i64* %box, i64 %list, i64 %count) {
   ret void
 }
 
-; One more round of waiting; now and then the processor is left to others.
+; One more round of waiting; every few microseconds the processor is left to others: where more threads than processors
+; are at work, the one that is waited for may have none.
 define internal i64 @undertow_wait(i64 %round) {
   PAUSE
   %more = add i64 %round, 1
-  %part = and i64 %more, 4095
+  %part = and i64 %more, 63
   %long = icmp eq i64 %part, 0
   br i1 %long, label %leave, label %end
 leave:
