@@ -372,6 +372,41 @@ def test_what_is_not_finite_is_seen_as_such(page: Any, tmp_path: Path) -> None:
     assert (shown["norm"], shown["not finite"]) == ("nan", f"{bad:,}")
 
 
+# The gradient of the Sigmoid is subnormal.
+TINY = """
+layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 dim: 4 dim: 4 } } }
+layer { name: "c" type: "Convolution" bottom: "data" top: "c" convolution_param { num_output: 2 kernel_size: 1
+  weight_filler { type: "constant" value: 1e-9 } bias_filler { type: "constant" value: 16777216 } } }
+layer { name: "s" type: "Sigmoid" bottom: "c" top: "s" }
+layer { name: "k" type: "Power" bottom: "s" top: "k" power_param { scale: 1e-41 } }
+"""
+
+
+def test_gradients_too_small_for_a_chart_stand_at_its_edge(page: Any, tmp_path: Path) -> None:
+    recording = recorded(tmp_path, "tiny.prototxt", TINY)
+    opened(page, recording, tmp_path)
+    assert 0 < recording.runs[0].trace.layers[2].gradient.norm < 1e-38
+    assert "lowest: below 1e-30" in page.inner_text(".player-chart .gaps")
+    marks = page.evaluate(
+        """async () => { const { Powers } = await import("scope/axes"); const axis = new Powers();
+           const drawn = axis.take([[1e-41, 1, 0]])[0]; const range = axis.range(null, drawn[0], drawn[1]);
+           return [drawn, axis.marks(...range).map((at) => axis.text(at, String))]; }"""
+    )
+    assert marks == [[-30, 0, None], ["≤1e-30", "1e-23", "1e-16", "1e-9", "0.01"]]
+    page.click(".node[data-layers='2']")
+    page.click("#tab-numbers")
+    # Bars of the histogram have their height on the canvas, and its axis the numbers.
+    canvas = ".gradient .histogram canvas"
+    filled = page.eval_on_selector(
+        canvas, "c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.filter((v, i) => i % 4 == 3 && v).length"
+    )
+    assert filled > 2000
+    assert page.evaluate(
+        """async () => { const { Even } = await import("scope/axes"); const axis = new Even();
+           return axis.take([[1e-41, 3e-41]])[0].map((at) => Math.round(axis.value(at) / 1e-42)); }"""
+    ) == [10, 30]
+
+
 def test_escape_ends_a_search(page: Any, residual: Recording, tmp_path: Path) -> None:
     opened(page, residual, tmp_path)
     page.fill("#search", "conv")

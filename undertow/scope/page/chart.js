@@ -1,6 +1,7 @@
 // Charts by uPlot in the colours of the page. Lines differ by their dashes too, so that nobody has to tell colours.
 
 import uPlot from "uplot";
+import { Even, Powers } from "scope/axes";
 import { colour, onTheme } from "scope/theme";
 import { numberText } from "scope/numbers";
 
@@ -30,11 +31,12 @@ export function lineChart(place, names, columns, options = {}) {
       width: 1.75,
       spanGaps: false,
       points: { show: options.points === true, size: 6 },
-      value: (_, value) => numberText(value),
     };
   });
-  const scales = { x: { time: false }, y: options.log ? { distr: 3 } : {} };
-  return chart(place, { ...options, series, scales }, columns);
+  const across = options.log ? new Powers() : new Even();
+  const scales = { x: { time: false }, y: options.log ? { range: across.range } : {} };
+  const drawn = ([x, ...lines]) => [x, ...across.take(lines)];
+  return chart(place, { ...options, series, scales, drawn, up: across }, columns);
 }
 
 /** A chart of bars: x are the middles, y their heights. options: those of lineChart, colour, range of the y axis. */
@@ -47,19 +49,23 @@ export function barChart(place, name, columns, options = {}) {
       width: 0,
       paths: uPlot.paths.bars({ size: [0.95, 100], align: 0 }),
       points: { show: false },
-      value: (_, value) => numberText(value),
     },
   ];
-  const half = columns[0].length > 1 ? (columns[0][1] - columns[0][0]) / 2 : 0.5; // the outer bars are whole too
+  const along = new Even();
+  const drawn = ([x, ...heights]) => [...along.take([x]), ...heights];
+  const [[first, second]] = drawn(columns);
+  const half = second === undefined ? 0.5 : (second - first) / 2; // the outer bars are whole too
   const scales = {
     x: { time: false, range: (_, first, last) => [first - half, last + half] },
     y: { range: (_, low, high) => options.range ?? [0, high || 1] },
   };
-  return chart(place, { ...options, series, scales, legend: false }, columns);
+  return chart(place, { ...options, series, scales, drawn, along, legend: false }, columns);
 }
 
+/** options: also drawn (from columns to those that uPlot draws), up and along (where numbers stand on the axes). */
 function chart(place, options, columns) {
-  const axis = (label, extra) => ({
+  let told = columns;
+  const axis = (label, numbers, text, extra) => ({
     label,
     labelSize: label ? 16 : 0,
     labelGap: 2,
@@ -69,8 +75,8 @@ function chart(place, options, columns) {
     gap: 3,
     grid: { stroke: () => colour("--grid"), width: 1 },
     ticks: { stroke: () => colour("--grid"), size: 4 },
-    ...(extra.filter && { grid: { stroke: () => colour("--grid"), width: 1, filter: extra.filter } }),
-    values: (_, values) => values.map((value) => (value === null ? "" : numberText(value))),
+    values: (_, places) => places.map((at) => (at === null ? "" : numbers?.text?.(at, text) ?? text(numbers?.value(at) ?? at))),
+    ...(numbers?.marks && { splits: (_, __, low, high) => numbers.marks(low, high) }),
     ...extra,
   });
   const settings = {
@@ -83,17 +89,19 @@ function chart(place, options, columns) {
     cursor: { drag: { x: false, y: false }, points: { size: 6 } },
     scales: options.scales,
     axes: [
-      axis(options.whole ? "" : options.x, {
+      axis(options.whole ? "" : options.x, options.along, options.xText ?? numberText, {
         size: options.xSize ?? 26,
-        ...texts(options.xText),
         ...(options.whole && { incrs: WHOLE }),
       }),
-      axis(options.y, { space: 24, size: options.ySize ?? 52, ...texts(options.yText), ...(options.log && { filter: decades }) }),
+      axis(options.y, options.up, options.yText ?? numberText, { space: 24, size: options.ySize ?? 52 }),
     ],
-    series: [{ label: options.x ?? "", value: (_, value) => numberText(value) }, ...options.series],
+    series: [{ label: options.x ?? "" }, ...options.series].map((one) => ({
+      ...one,
+      value: (_, __, line, at) => numberText(told[line]?.[at]),
+    })),
     hooks: options.hooks ?? {},
   };
-  const plot = new uPlot(settings, columns, place);
+  const plot = new uPlot(settings, options.drawn(columns), place);
   if (options.click)
     plot.over.addEventListener("click", () => plot.cursor.idx !== null && options.click(plot.cursor.idx));
   const watch = new ResizeObserver(() => {
@@ -103,7 +111,10 @@ function chart(place, options, columns) {
   open.add(plot);
   return {
     plot,
-    update: (fresh) => plot.setData(fresh),
+    update: (fresh) => {
+      told = fresh;
+      plot.setData(options.drawn(fresh));
+    },
     destroy: () => {
       watch.disconnect();
       open.delete(plot);
@@ -116,20 +127,6 @@ function chart(place, options, columns) {
 function roomIn(place) {
   const style = getComputedStyle(place);
   return Math.floor(place.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight));
-}
-
-function texts(text) {
-  return text ? { values: (_, values) => values.map((value) => (value === null ? "" : text(value))) } : {};
-}
-
-/** Of the marks of a logarithmic axis the powers of ten, at most five of them; where there is but one, 2 and 5 too. */
-function decades(_, marks) {
-  const digit = (mark) => Math.round(mark / 10 ** Math.floor(Math.log10(mark) + 1e-9));
-  const powers = marks.filter((mark) => digit(mark) === 1);
-  if (powers.length < 2) return marks.map((mark) => ([1, 2, 5].includes(digit(mark)) ? mark : null));
-  const every = Math.ceil(powers.length / 5);
-  const kept = new Set(powers.filter((_mark, i) => i % every === 0));
-  return marks.map((mark) => (kept.has(mark) ? mark : null));
 }
 
 onTheme(() => {

@@ -1,5 +1,6 @@
 // Buttons, slider and chart that walk along the way back.
 
+import { LEAST } from "scope/axes";
 import { lineChart } from "scope/chart";
 import { h } from "scope/dom";
 import { title } from "scope/graph";
@@ -136,10 +137,10 @@ export class Player {
       [steps, ...columns],
       options,
     );
-    if (columns.flat().includes(null))
-      this.place.append(
-        h("div", { class: `gaps soft${options.legend ? "" : " alone"}`, title: "No gradient arrives at these layers, or it is 0 or not finite" }, this.gaps()),
-      );
+    const notes = [columns.flat().includes(null) && this.gaps(), columns.flat().some((norm) => norm !== null && norm < LEAST) && `lowest: below ${numberText(LEAST)}`];
+    const said = notes.filter(Boolean).join("; ");
+    const title = "Gaps: no gradient arrives at these layers, or it is 0 or not finite; what is smaller still than the chart shows stands at its lower edge";
+    if (said) this.place.append(h("div", { class: `gaps soft${options.legend ? "" : " alone"}`, title }, said));
     return chart;
   }
 
