@@ -45,6 +45,32 @@ def infinite(x):
 
 def leaves(x):
     raise SystemExit(1)
+
+
+def returns(value):
+    return lambda: value() if callable(value) else value
+
+
+complex_loss = returns(ut.Variable(np.ones(3, complex)))
+complex_number = returns(ut.Variable(np.array(1j)))
+whole = returns(ut.Variable(np.ones(3, int)))
+truth = returns(ut.Variable(np.array(True)))
+cut = returns(ut.Variable(np.array(3.0)))
+two_of_a_list = returns(lambda: [ut.sum(w), ut.mean(w)])
+two_of_a_tuple = returns(lambda: (ut.sum(w), ut.mean(w)))
+only_parameter = returns(w)
+
+
+def misfit():
+    return ut.sum(ut.linear(np.ones((2, 5)), w))
+
+
+def divides():
+    return 1 / 0
+
+
+async def later():
+    return ut.sum(w)
 """
 
 
@@ -85,6 +111,55 @@ def test_what_is_wrong_is_told_with_its_place(
     assert said in told
     assert "Traceback" not in told
     assert not Path("page.html").exists()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("command", ["trace", "explain"])
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        ("complex_loss", "its result has values of type complex128: gradients go back from floats alone"),
+        ("complex_number", "its result has values of type complex128"),
+        ("whole", "its result has values of type int64"),
+        ("truth", "its result has values of type bool"),
+        ("cut", "nothing leads to the loss"),
+        ("two_of_a_list", "returns a list of 2 single numbers"),
+        ("misfit", "does not fit weights of shape (3, 2); x (..., n), w (m, n). To mend it: change that line"),
+        ("divides", "ZeroDivisionError: division by zero. To mend it: change that line, or what it reads\n"),
+        ("later", "it is an async function"),
+    ],
+)
+def test_functions_without_arguments(
+    command: str, function: str, said: str, module: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, f"{module}:{function}"]) == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert "shape of each argument" not in told
+
+
+def test_arguments_for_a_function_without_any(module: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", f"{module}:cut", "-shape", "2"]) == 2
+    assert "To mend it: leave -shape and -data out: it takes no arguments" in capsys.readouterr().err
+
+
+def test_what_is_taken_as_the_loss_is_told(module: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("trace", "explain"):
+        assert main([command, f"{module}:two_of_a_tuple"]) == 0
+        printed = capsys.readouterr()
+        assert "of the 2 single numbers that it returns, the first is the loss" in printed.out + printed.err
+    assert main(["trace", f"{module}:only_parameter"]) == 0
+    assert "no operation took part" in capsys.readouterr().out
+
+
+def test_a_complex_loss_inside_of_a_trace_has_no_number() -> None:
+    import numpy as np
+
+    import undertow as ut
+
+    with ut.trace() as found:
+        ut.Variable(np.array(1j)).backward()
+    assert np.isnan(found.loss)
 
 
 def test_a_function_without_a_gradient(module: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,7 @@ from undertow.inspect.formulas import (
     shared_additions,
     shared_formula,
 )
-from undertow.inspect.function_run import Seeing, recorded_call, roots_of
+from undertow.inspect.function_run import Seeing, check_roots, recorded_call, roots_of, taken_notes
 from undertow.inspect.record import (
     Call,
     Keeping,
@@ -168,11 +168,13 @@ def explain_function(
     with Seeing() as seeing:
         calls, returned = recorded_call(function, given, source)
     roots = seeing.roots or roots_of(returned, source)
+    check_roots(roots, source)
+    notes = [] if seeing.roots else taken_notes(returned)
     naming = Naming({id(x): name for name, x in names_around(surroundings(function)).items()})
     records = records_of(calls, roots, naming)
     on = ", ".join("x".join(map(str, x.shape)) or "1" for x in given.all)
     about = f"{len(records)} operations{f' on {on}' if on else ''}"
-    return Explanation(source or getattr(function, "__name__", "function"), about, rows_of(records, []), records)
+    return Explanation(source or getattr(function, "__name__", "function"), about, rows_of(records, []), records, notes)
 
 
 def records_of(calls: Sequence[Call], roots: Sequence[Variable], naming: Naming) -> list[LayerRecord]:

@@ -87,7 +87,9 @@ def run_function(
         calls, returned = recorded_call(function, given, source)
         went_back = bool(seeing.roots)
         roots = seeing.roots or roots_of(returned, source)
+        check_roots(roots, source)
         if not went_back:
+            found.notes += taken_notes(returned)
             _go_back(roots, found, seeing, seed, source)
     del found.layers[len(calls) :]
     found.source, found.how, found.about = source, "", given.about
@@ -121,7 +123,31 @@ def roots_of(returned: Returned, source: str) -> list[Variable]:
         reason = f"it returns no Variable, but {returned.kind}: there is nothing to go back from"
         remedy = "return the loss, or (loss, inputs): what functions of undertow make of the arguments"
         raise UndertowError(reason, file=source or None, remedy=remedy)
+    if returned.kind == "list" and returned.left:
+        reason = f"it returns a list of {returned.left + 1} single numbers, and none of them is the loss by its place"
+        remedy = "return their sum to go back from all; a tuple, (loss, others), to go back from the first"
+        raise UndertowError(reason, file=source or None, remedy=remedy)
     return returned.roots
+
+
+def check_roots(roots: Sequence[Variable], source: str) -> None:
+    """Raises UndertowError for results that no gradient can begin at, or that nothing leads to."""
+    strange = next((y for y in roots if y.dtype.kind != "f"), None)
+    if strange is not None:
+        reason = f"its result has values of type {strange.dtype}: gradients go back from floats alone"
+        remedy = "return a loss of float32 or float64, as ut.sum or ut.mean make it of the outputs"
+        raise UndertowError(reason, file=source or None, remedy=remedy)
+    if all(y.creator is None and y.requires_grad and not isinstance(y, Parameter) for y in roots):
+        reason = "nothing leads to the loss: it was made by no operation and is no parameter"
+        remedy = "return what functions of undertow made; ut.Variable(y.data) cuts y off from all that led to it"
+        raise UndertowError(reason, file=source or None, remedy=remedy)
+
+
+def taken_notes(returned: Returned) -> list[str]:
+    """That of several single numbers the first is the loss."""
+    if not returned.left:
+        return []
+    return [f"of the {returned.left + 1} single numbers that it returns, the first is the loss; their sum would be all"]
 
 
 def _go_back(roots: list[Variable], found: Trace, seeing: Seeing, seed: int, source: str) -> None:

@@ -89,6 +89,8 @@ def mark_lines(found: Trace) -> list[str]:
         lines.append(f"{mark.kind}, beginning at layer {mark.name} ({kind}): {mark.text}{more}")
     if lines:
         return lines
+    if not found.layers:
+        return ["no operation took part: there is nothing to look at"]
     if not math.isfinite(found.loss) and not loss_text(found).startswith("no loss"):
         return [f"the loss is {found.loss}, though the values of all layers are finite"]
     return ["nothing vanishes, explodes or is dead; all values are finite"]

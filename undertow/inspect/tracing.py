@@ -59,8 +59,9 @@ class trace(FunctionHook):
         self._layers[id(function)] = function, layer
 
     def before_walk(self, walk: Walk) -> bool:
-        if len(walk.roots) == 1 and walk.roots[0][0].size == 1:
-            self.trace.loss = float(walk.roots[0][0].data)
+        root = walk.roots[0][0]
+        if len(walk.roots) == 1 and root.size == 1 and root.dtype.kind in "fiub":
+            self.trace.loss = float(root.data.reshape(()))
         return False
 
     def after_backward(self, function: Function, output_grads: Arrays, input_grads: MaybeArrays) -> None:

@@ -95,14 +95,29 @@ def _functions_of(module: Any) -> str:
 
 def call_function(function: Any, arguments: Arguments, source: str) -> Any:
     """What it returns. Raises ShapeError for arguments that it does not take, UndertowError for all else."""
+    takes_any = _takes_any(function)
     try:
-        return function(*arguments.plain, **arguments.named)
+        result = function(*arguments.plain, **arguments.named)
     except TypeError as problem:
         if _is_own(problem):
-            raise _told(problem, source, "calling it") from problem
-        raise ShapeError(arguments.refused(problem), file=source or None, remedy=_SHAPES) from problem
+            raise _told(problem, source, "calling it", takes_any) from problem
+        remedy = _SHAPES if takes_any else "leave -shape and -data out: it takes no arguments"
+        raise ShapeError(arguments.refused(problem), file=source or None, remedy=remedy) from problem
     except (Exception, SystemExit) as problem:
-        raise _told(problem, source, "calling it") from problem
+        raise _told(problem, source, "calling it", takes_any) from problem
+    if inspect.iscoroutine(result):
+        result.close()
+        reason = "it is an async function: calling it makes a coroutine, and computes nothing"
+        raise UndertowError(reason, file=source or None, remedy="name a plain one, with def in place of async def")
+    return result
+
+
+def _takes_any(function: Any) -> bool:
+    """Whether a function takes arguments at all, as far as it tells."""
+    try:
+        return bool(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return True
 
 
 @dataclass(frozen=True)
@@ -158,12 +173,16 @@ def read_arguments(function: Any, path: str | os.PathLike[str]) -> Arguments:
 
 @dataclass(frozen=True)
 class Returned:
-    """What a function handed back, of this kind. roots: what is differentiated. inputs: the batch it made, by name."""
+    """What a function handed back, of this kind. roots: what is differentiated. inputs: the batch it made, by name.
+
+    left: how many single numbers besides the loss could be differentiated too, and are not.
+    """
 
     roots: list[Variable]
     inputs: dict[str, Array]
     optimizers: list[Optimizer]
     kind: str
+    left: int = 0
 
 
 def taken_apart(result: Any) -> Returned:
@@ -171,9 +190,11 @@ def taken_apart(result: Any) -> Returned:
 
     A single number that stands first is the loss alone; what else was computed is then no root.
     """
-    found = Returned([], {}, [], "None" if result is None else type(result).__name__)
     items = list(_items(result, ""))
     made = [value for _, value in items if isinstance(value, Variable) and value.creator is not None]
+    numbers = sum(value.size == 1 and value.requires_grad for value in made)
+    left = numbers - 1 if numbers > 1 and made[0].size == 1 else 0
+    found = Returned([], {}, [], "None" if result is None else type(result).__name__, left)
     if not made:
         made = [value for _, value in items if isinstance(value, Variable)][:1]
     found.roots.extend(made[:1] if made and made[0].size == 1 else made)
@@ -246,8 +267,8 @@ def _is_own(problem: BaseException) -> bool:
     return len(frames) > 1
 
 
-def _told(problem: Exception | SystemExit, source: str, doing: str) -> UndertowError:
-    """The error with the user's own line that led to it."""
+def _told(problem: Exception | SystemExit, source: str, doing: str, takes_any: bool = False) -> UndertowError:
+    """The error with the user's own line that led to it. takes_any: whether other arguments could help."""
     frames = traceback.extract_tb(problem.__traceback__)
     own = [f for f in frames if not os.path.abspath(f.filename).startswith(_PACKAGE) and "importlib" not in f.filename]
     own = [f for f in own if "site-packages" not in f.filename and not f.filename.startswith(_STDLIB)]
@@ -260,8 +281,9 @@ def _told(problem: Exception | SystemExit, source: str, doing: str) -> UndertowE
     if isinstance(problem, UndertowError):
         if problem.file is not None:
             return problem
-        return type(problem)(
-            problem.reason, file=file, line=line, layer=problem.layer, remedy=problem.remedy or _SHAPES
-        )
-    remedy = "mend it there, or give arguments that it can take with --shape or --data"
+        remedy = problem.remedy or (_SHAPES if takes_any else "change that line, or what it reads")
+        return type(problem)(problem.reason, file=file, line=line, layer=problem.layer, remedy=remedy)
+    remedy = "change that line, or what it reads"
+    if takes_any:
+        remedy += "; or give other arguments with --shape or --data"
     return UndertowError(f"{doing} raised {type(problem).__name__}: {problem}", file=file, line=line, remedy=remedy)
