@@ -64,3 +64,17 @@ def test_a_net_that_gives_another_number_of_values(undertow: Any, folder: Path) 
     status, lines, _ = checked(undertow, "net.cfg", "text.txt")
     assert status == 1
     assert said(lines, "error", "layer 2: a net for texts", "here 255 and 256")
+
+
+def test_batch_norm_over_one_value_is_told_before_anything_is_trained(undertow: Any, folder: Path) -> None:
+    write_cfg(folder, "rnn")
+    text = (folder / "net.cfg").read_text().replace("batch=3", "batch=1").replace("=12", "=12\nbatch_normalize=1")
+    (folder / "net.cfg").write_text(text)
+    wanted = "net.cfg:14: layer 0: cannot train: batch norm in [rnn]"
+    checked = undertow("check", "net.cfg", "-quick")
+    assert checked.status == 1
+    assert f"error: cfg: {wanted}" in checked.out
+    trained = undertow("darknet", "rnn", "train", "net.cfg", "-file", "text.txt")
+    assert trained.status == 1
+    assert wanted in trained.err
+    assert not list(folder.rglob("*.weights"))

@@ -22,6 +22,7 @@ from undertow.darknet.check_labels import (
 )
 from undertow.darknet.check_text import check_text
 from undertow.darknet.detection.anchors import calc_anchors, iou_of_sizes
+from undertow.darknet.files.batch_norms import check_batch_norms
 from undertow.darknet.files.cfg import Config, read_cfg
 from undertow.darknet.files.choice import check_trainable, choose_dialect
 from undertow.darknet.files.datafile import DataFile, read_data
@@ -72,6 +73,7 @@ def check(
                 "note", "cfg", f"{len(shapes)} layers, {shapes.parameters:,} parameters, dialect {dialect.name}: {why}"
             )
             check_trainable(config, dialect)
+            check_batch_norms(config, shapes, dialect)
         except UndertowError as problem:
             report.add("error", "cfg", str(problem))
         else:

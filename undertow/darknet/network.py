@@ -15,6 +15,7 @@ from undertow.darknet.detection.boxes import Candidates, Detection
 from undertow.darknet.detection.decode import get_network_boxes
 from undertow.darknet.detection.nms import do_nms
 from undertow.darknet.dialect import EXACT, Dialect
+from undertow.darknet.files.batch_norms import check_batch_norms
 from undertow.darknet.files.cfg import Config
 from undertow.darknet.files.choice import check_trainable
 from undertow.darknet.files.options_net import NetOptions
@@ -132,6 +133,8 @@ class Network:
             check_trainable(self.config, self.dialect)
             self._trainable = True
         x = self.checked_input(images)
+        if is_training():
+            check_batch_norms(self.config, self.shapes, self.dialect, len(x.data))
         self.input, self.truth = x.data, truth
         self._input_variable = x
         rows = None if truth is None else Variable(np.asarray(truth).reshape(len(x.data), -1), requires_grad=False)

@@ -11,6 +11,7 @@ from undertow.darknet.detection.evaluate import Evaluation
 from undertow.darknet.detection.pictures import Tick
 from undertow.darknet.detection.validation import ValidationSet
 from undertow.darknet.dialect import Dialect, dialect_named
+from undertow.darknet.files.batch_norms import check_batch_norms
 from undertow.darknet.files.cfg import read_cfg
 from undertow.darknet.files.choice import check_trainable, choose_dialect
 from undertow.darknet.files.datafile import DataFile, read_data
@@ -117,6 +118,7 @@ def network_to_train(
         watcher.note(f"dialect {dialect.name}: {why}")
     net = load(cfg, dialect=dialect, seed=options.seed, strict=strict)
     check_trainable(net.config, dialect)
+    check_batch_norms(net.config, net.shapes, dialect)
     check(net)
     begun = None
     if weights is not None:
