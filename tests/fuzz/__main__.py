@@ -1,18 +1,22 @@
 """python -m tests.fuzz FAMILY COUNT [SEED [FIRST]]: random inputs for the readers of darknet or caffe.
 
 Prints how many gave what, and every finding with the number that repeats it (FIRST with COUNT 1). Exit status 1 when
-there are findings.
+there are findings, 2 when the words are not these.
 """
 
 from __future__ import annotations
 
+import argparse
 import faulthandler
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.fuzz.engine import Target, fuzz
 from undertow.streams import run_to_end
+
+_AS_WRITTEN = argparse.RawDescriptionHelpFormatter
 
 
 def targets(family: str) -> tuple[Target, ...]:
@@ -24,9 +28,19 @@ def targets(family: str) -> tuple[Target, ...]:
     return TARGETS
 
 
+def words(given: Sequence[str]) -> argparse.Namespace:
+    """family, count, seed and first; the usage and an end of the program for words that are not these."""
+    parser = argparse.ArgumentParser("python -m tests.fuzz", description=__doc__, formatter_class=_AS_WRITTEN)
+    parser.add_argument("family", metavar="FAMILY", choices=("darknet", "caffe"), help="darknet or caffe")
+    parser.add_argument("count", metavar="COUNT", type=int, help="how many inputs")
+    parser.add_argument("seed", metavar="SEED", type=int, nargs="?", default=0, help="of the inputs; 0 unless given")
+    parser.add_argument("first", metavar="FIRST", type=int, nargs="?", default=0, help="number of the first input")
+    return parser.parse_args(given)
+
+
 def main() -> int:
-    family, count = sys.argv[1], int(sys.argv[2])
-    seed, first = (int(word) for word in [*sys.argv[3:], "0", "0"][:2])
+    given = words(sys.argv[1:])
+    family, count, seed, first = given.family, given.count, given.seed, given.first
     faulthandler.enable()
     chosen = targets(family)
     with tempfile.TemporaryDirectory() as name, open(Path(name) / "at", "w+") as at:

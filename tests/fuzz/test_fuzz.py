@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fuzz.__main__ import words
 from tests.fuzz.damage import damaged
 from tests.fuzz.engine import Report, Target, TooSlow, _feed
 from undertow.errors import FormatError
@@ -30,6 +31,16 @@ def run(family: str, count: int) -> str:
     assert answer.returncode == 0, f"seed {seed}:\n{answer.stdout}{answer.stderr[-4000:]}"
     print(answer.stdout)
     return answer.stdout
+
+
+def test_words_that_are_none_bring_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    for given, status in ((["--help"], 0), ([], 2), (["darknet", "many"], 2), (["keras", "3"], 2)):
+        with pytest.raises(SystemExit) as end:
+            words(given)
+        assert end.value.code == status
+        said = capsys.readouterr()
+        assert "usage: python -m tests.fuzz" in (said.err if status else said.out)
+    assert vars(words(["caffe", "3", "7"])) == {"family": "caffe", "count": 3, "seed": 7, "first": 0}
 
 
 @pytest.mark.parametrize("family", NEEDS)
