@@ -52,15 +52,16 @@ def test_importing_undertow_imports_no_compiler():
 
 def test_compiled_once_then_loaded_without_numba(tmp_path):
     assert _said(ADD, UNDERTOW_CACHE=str(tmp_path)) == "True ['compiled', 'compiling']"
-    files = list(tmp_path.rglob("*.kernel"))
-    assert [f.name for f in files] == ["activation.broken_line.kernel"]
+    files = {file.name for file in tmp_path.rglob("*.kernel")}
+    assert files <= {"activation.broken_line.kernel", "jobs.kernel"}  # the threads' own code comes with them
+    assert "activation.broken_line.kernel" in files
     assert _said(ADD, UNDERTOW_CACHE=str(tmp_path)) == "False []"
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "foreign"])
 def test_damaged_files_are_compiled_again(tmp_path, damage):
     _said(ADD, UNDERTOW_CACHE=str(tmp_path))
-    (file,) = tmp_path.rglob("*.kernel")
+    (file,) = tmp_path.rglob("activation.*.kernel")
     good = file.read_bytes()
     flipped = good[:500] + bytes([good[500] ^ 1]) + good[501:]
     file.write_bytes({"cut": good[:-7], "flipped": flipped, "empty": b"", "foreign": b"\x7fELF" + good}[damage])
@@ -78,8 +79,8 @@ def test_a_folder_that_cannot_be_made_gives_one_notice(tmp_path):
     assert done.returncode == 0
     lines = done.stderr.strip().splitlines()
     assert len(lines) == 2
-    assert "compiling" in lines[0]
-    assert "UNDERTOW_CACHE" in lines[1]
+    assert any("compiling" in line for line in lines)
+    assert any("UNDERTOW_CACHE" in line for line in lines)
 
 
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="needs permissions that root ignores")
