@@ -177,6 +177,40 @@ def test_a_dead_layer_is_marked_where_it_is_dead(cfg: Path) -> None:
     assert ("dead", 1) in planted(cfg, kill)
 
 
+def marked(function) -> list[tuple[str, str]]:
+    with ut.trace() as found:
+        function().backward()
+    return [(mark.kind, found.layers[mark.layer].type) for mark in found.marks]
+
+
+def test_only_what_switches_units_off_is_called_dead(rng: np.random.Generator) -> None:
+    x = ut.Variable(rng.standard_normal((5, 4)).astype(np.float32))
+    u = ut.Parameter(rng.standard_normal((4, 4)).astype(np.float32), name="u")
+    state = np.zeros((5, 4), np.float32)
+    assert marked(lambda: ut.sum(ut.tanh(ut.linear(state, u) + ut.linear(x, u)))) == []
+    assert marked(lambda: ut.sum(ut.linear(ut.relu(ut.Variable(state)), u) + ut.linear(x, u))) == []
+    assert ("dead", "mean") not in marked(lambda: ut.mean(ut.square(ut.linear(x, u) - ut.linear(x, u).data)))
+    assert marked(lambda: ut.sum(ut.Variable(np.zeros((0, 3))))) == []
+    assert ("dead", "relu") not in marked(lambda: ut.relu(ut.sum(-ut.square(x))))  # a hinge that is satisfied
+
+
+def test_dead_rectifiers_of_user_code_are_marked(rng: np.random.Generator) -> None:
+    x = ut.Variable(rng.standard_normal((5, 4)).astype(np.float32))
+    assert ("dead", "relu") in marked(lambda: ut.sum(ut.relu(-ut.square(x))))
+    assert ("dead", "maximum") in marked(lambda: ut.sum(ut.maximum(-ut.square(x), 0)))
+    assert ("dead", "sigmoid") in marked(lambda: ut.sum(ut.sigmoid(x * 0 - 200)))
+
+
+def test_zeros_given_to_a_network_kill_none_of_its_layers(cfg: Path, tmp_path: Path) -> None:
+    net = load(cfg)
+    batch = darknet_batch(net, None, None, count=2)
+    batch.images[...] = 0
+    found = trace_network(net, batch)
+    assert "dead" not in {kind for kind, _ in kinds(found)}
+    save_trace(found, tmp_path / "zeros.npz")
+    assert kinds(load_trace(tmp_path / "zeros.npz")) == kinds(found)
+
+
 def test_exploding_weights_are_marked_where_the_values_begin_to_grow(cfg: Path) -> None:
     def blow(net) -> None:
         net.layers[2].weights[...] *= 1e7

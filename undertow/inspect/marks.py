@@ -17,6 +17,12 @@ EXPLODING = 1e4
 GROWING = 1e4
 # A layer with at least this share of channels that are 0 for the whole batch is dead.
 DEAD = 0.5
+# What gives 0 for more than the input 0: only there does a 0 throughout mean that units are off. A product with a state
+# that begins as 0, a loss of 0 or what hands on the zeros of a dead layer is none of these.
+_CAN_DIE = frozenset((
+    "relu", "relu6", "hard_sigmoid", "hardsigmoid", "hard_swish", "hardswish", "sigmoid", "logistic", "swish", "silu",
+    "mish", "gelu", "gelu_tanh", "softplus", "prelu", "darknet_activation", "maximum", "minimum", "clip", "where",
+))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -67,7 +73,8 @@ def _forward(layers: Sequence[LayerTrace], input_rms: float) -> Iterator[Mark]:
 
 def _dead(layers: Sequence[LayerTrace]) -> Iterator[Mark]:
     for layer in layers:
-        if layer.output.dead >= DEAD and layer.computes:
+        can_die = layer.activation.lower() in _CAN_DIE and layer.computes and layer.fed and math.prod(layer.shape) > 1
+        if can_die and layer.output.dead >= DEAD:
             yield _mark("dead", layer, f"{100 * layer.output.dead:.0f}% of its channels are 0 for the whole batch")
 
 

@@ -44,7 +44,7 @@ class LayerTrace:
     """One layer. output, gradient: of its output and of the loss with respect to it (NOTHING where there is none).
 
     activation: what made the output, where that can saturate. computes: whether it makes values of its own (data and
-    layers that only hand on do not). sent: for shortcuts and routes, the norm of the gradient they send to each
+    layers that only hand on do not). fed: whether it was given anything but zeros, as far as that is known. sent: for shortcuts and routes, the norm of the gradient they send to each
     earlier layer. samples: by "output", "gradient" and "gradient of NAME", values evenly spaced over the arrays.
     """
 
@@ -54,6 +54,7 @@ class LayerTrace:
     shape: Shape = ()
     activation: str = ""
     computes: bool = True
+    fed: bool = True
     output: Statistics = NOTHING
     gradient: Statistics = NOTHING
     parameters: dict[str, ParameterTrace] = field(default_factory=dict)

@@ -43,6 +43,7 @@ def save_trace(trace: Trace, path: PathLike) -> None:
         "types": np.array([layer.type for layer in layers], dtype=np.str_),
         "activations": np.array([layer.activation for layer in layers], dtype=np.str_),
         "computes": np.array([layer.computes for layer in layers], dtype=np.bool_),
+        "fed": np.array([layer.fed for layer in layers], dtype=np.bool_),
         "shapes": shapes,
         "output": np.array([layer.output.as_row() for layer in layers]).reshape(-1, len(FIELDS)),
         "gradient": np.array([layer.gradient.as_row() for layer in layers]).reshape(-1, len(FIELDS)),
@@ -79,10 +80,13 @@ def load_trace(path: PathLike) -> Trace:
     trace.input_sample = found.sample("input")
     types, activations = (found.array(name, "text", 1, count) for name in ("types", "activations"))
     computes, shapes = found.array("computes", "truth", 1, count), found.array("shapes", "whole", 2, count)
+    fed = found.array("fed", "truth", 1, count) if "fed" in found.arrays else np.ones(count, np.bool_)
     output, gradient = (found.array(name, "number", 2, count, len(FIELDS)) for name in ("output", "gradient"))
     for i in range(count):
         shape = tuple(int(n) for n in shapes[i] if n >= 0)
-        layer = LayerTrace(i, str(names[i]), str(types[i]), shape, str(activations[i]), bool(computes[i]))
+        layer = LayerTrace(
+            i, str(names[i]), str(types[i]), shape, str(activations[i]), *(bool(x[i]) for x in (computes, fed))
+        )
         layer.output, layer.gradient = Statistics(*output[i].tolist()), Statistics(*gradient[i].tolist())
         trace.layers.append(layer)
     _take_parameters(found, trace)

@@ -74,7 +74,7 @@ def trace_network(
     per_sample = step / len(batch.images)
     for layer in net.layers:
         seen = LayerTrace(layer.index, str(layer.index), layer.type, activation=layer.activation)
-        seen.computes = layer.type not in HANDED_ON
+        seen.computes, seen.fed = layer.type not in HANDED_ON, found.input_rms > 0
         seen.see_output(layer.output)
         seen.see_gradient(layer.output_variable.grad)
         for name, parameter in layer.parameters.items():
@@ -141,6 +141,7 @@ def trace_caffe(
     found.see_input({name: net.blobs[name].data for name in _data_blobs(net)})
     for record, seen in zip(run.layers, found.layers, strict=True):
         seen.computes = seen.type not in HANDED_ON and seen.type not in SOURCES
+        seen.fed = found.input_rms > 0
         layer = net.layers[record.index]
         for number, (name, blob) in enumerate(zip(record.parameters, layer.blobs, strict=True)):
             wanted = layer.need_backward and layer.param_propagate_down[number]

@@ -49,6 +49,8 @@ class trace(FunctionHook):
         index = len(self.trace.layers)
         layer = LayerTrace(index, self._naming.name(operands, index), kind, activation=kind)
         layer.computes = kind not in ("reshape", "transpose", "broadcast_to", "get_item")
+        given = [x.data for x in operands if not isinstance(x, Parameter)]
+        layer.fed = not given or any(array.any() for array in given)
         if not self.trace.layers:
             self.trace.see_input({str(i): x.data for i, x in enumerate(operands) if not isinstance(x, Parameter)})
         for key, x in self._naming.parameters(operands).items():
