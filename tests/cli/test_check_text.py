@@ -75,6 +75,24 @@ def test_batch_norm_over_one_value_is_told_before_anything_is_trained(undertow: 
     assert checked.status == 1
     assert f"error: cfg: {wanted}" in checked.out
     trained = undertow("darknet", "rnn", "train", "net.cfg", "-file", "text.txt")
-    assert trained.status == 1
+    assert trained.status == 2
     assert wanted in trained.err
     assert not list(folder.rglob("*.weights"))
+
+
+def test_a_text_for_a_recurrent_net_that_takes_pictures(undertow: Any, folder: Path) -> None:
+    """`rnn train` and `check` say the same of it; nothing of the text is quoted."""
+    write_cfg(folder)
+    text = (folder / "net.cfg").read_text().replace("[gru]\noutput=12", "[crnn]\nhidden_filters=8\noutput_filters=8")
+    (folder / "net.cfg").write_text(text.replace("inputs=256\n", "width=1\nheight=1\nchannels=256\n"))
+    answer = undertow("check", "net.cfg", "text.txt", "-quick")
+    trained = undertow("darknet", "rnn", "train", "net.cfg", "-file", "text.txt")
+    reason = "net.cfg:1: a net for texts takes characters, this one takes pictures"
+    assert answer.status == 1
+    assert f"error: data: {reason}" in answer.out
+    assert f"error: {reason}" in trained.err
+    assert "cat" not in answer.out
+    (folder / "some.dat").write_text("classes=2\n")
+    told = undertow("check", "net.cfg", "some.dat", "-quick").out
+    assert "train= is missing" in told
+    assert reason not in told

@@ -20,7 +20,7 @@ from undertow.darknet.check_labels import (
     of_classes,
     some,
 )
-from undertow.darknet.check_text import check_text
+from undertow.darknet.check_text import check_text, is_meant_as_text
 from undertow.darknet.detection.anchors import calc_anchors, iou_of_sizes
 from undertow.darknet.files.batch_norms import check_batch_norms
 from undertow.darknet.files.cfg import Config, read_cfg
@@ -82,7 +82,7 @@ def check(
             _check_named_files(report, shapes)
             if weights:
                 _check_weights(report, weights, shapes)
-            if data and shapes.net.channels:
+            if data and shapes.net.channels and not is_meant_as_text(data, shapes):
                 _check_data(report, data, shapes)
             elif data and not check_text(report, data, shapes, tokenized):
                 data = None

@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 import os
+import warnings
 
 import numpy as np
 
+from undertow.darknet.files.datafile import read_data
 from undertow.darknet.files.shapes import NetworkShapes
 from undertow.darknet.learning.text import check_text_net, read_characters, read_tokenized
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, UndertowWarning
 from undertow.findings import Report
 
+_RECURRENT = {"rnn", "gru", "lstm", "crnn", "conv_lstm"}
 _DATA_FILES = (".data", ".json", ".cfg", ".names")
+
+
+def is_meant_as_text(file: str | os.PathLike[str], shapes: NetworkShapes) -> bool:
+    """Whether a recurrent net that takes pictures was given a text to learn: a file that is no .data file."""
+    name = os.fspath(file)
+    if not any(shape.type in _RECURRENT for shape in shapes) or name.endswith(_DATA_FILES) or not os.path.isfile(name):
+        return False
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UndertowWarning)  # about keys; told when it is looked at as what it is
+            read_data(name)
+    except UndertowError:
+        return True
+    return False
 
 
 def check_text(report: Report, file: str | os.PathLike[str], shapes: NetworkShapes, tokenized: bool) -> bool:
