@@ -15,7 +15,7 @@ from undertow.errors import ShapeError
 from undertow.inspect.compare import Comparison, compare
 from undertow.inspect.match import matched, steps_of
 from undertow.inspect.report import comparison_lines
-from undertow.inspect.trace import LayerTrace
+from undertow.inspect.trace import LayerTrace, ParameterTrace
 from undertow.inspect.trace_file import load_trace, save_trace
 from undertow.inspect.trace_nets import trace_caffe, trace_darknet
 
@@ -232,3 +232,18 @@ def test_sizes_of_parameters_are_kept_in_files(tmp_path: Path) -> None:
     save_trace(found, tmp_path / "t.npz")
     again = load_trace(tmp_path / "t.npz")
     assert {n: p.size for n, p in again.layers[0].parameters.items()} == {"weights": 108, "biases": 4}
+
+
+def test_names_tell_which_of_two_equal_layers_was_inserted() -> None:
+    def net(*names: str) -> list[LayerTrace]:
+        found: list[LayerTrace] = []
+        for name in names:
+            for own, kind in ((name, "linear"), (str(len(found) + 1), "tanh")):
+                layer = LayerTrace(len(found), own, kind, (5, 6))
+                if kind == "linear":
+                    layer.parameters["weight"] = ParameterTrace(1.0, 1.0, 1.0, size=36)
+                found.append(layer)
+        return found
+
+    names = [tuple(step and step.first.name for step in pair) for pair in matched(net("a", "c"), net("a", "b", "c"))]
+    assert names == [("a", "a"), (None, "b"), ("c", "c")]

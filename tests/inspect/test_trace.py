@@ -247,8 +247,20 @@ def test_what_is_not_finite_is_told_as_such_in_every_row(cfg: Path) -> None:
         assert first[column] == "nan", column
     assert first["|parameters|"] == number_text(math.hypot(*(p.norm for p in found.layers[0].parameters.values())))
     assert first["mark"] == "non-finite"
-    assert rows["3"]["mark"] == "not finite"
+    assert rows["3"]["mark"].startswith("not finite; gradient of the finite ")
     assert rows["3"]["|parameters|"] == "-"
+
+
+def test_a_row_tells_of_how_many_values_its_numbers_are() -> None:
+    x = np.arange(80, dtype=np.float32).reshape(8, 10)
+    x[:4, :4] = np.inf
+    w = ut.Parameter(np.array([2.0, np.nan], np.float32), name="w")
+    with ut.trace() as found:
+        ut.mean(ut.square(ut.Variable(x)) + ut.sum(w)).backward()
+    marks = [row[HEAD.index("mark")] for row in trace_rows(found)]
+    assert marks[0].startswith("non-finite; output of the finite 64")
+    assert "parameters of the finite 1" in marks[1]
+    assert marks[-1] == "not finite"  # a single number: nan itself stands there
 
 
 def test_a_vanishing_gradient_is_marked_where_it_vanishes(tmp_path: Path) -> None:

@@ -116,7 +116,13 @@ def _likeness(a: Step, b: Step) -> float:
     """0 for steps that cannot be the same. Whole numbers and halves, so that sums of them are exact."""
     if a.sign != b.sign or (a.weights and b.weights and a.weights != b.weights):
         return 0.0
-    return 2.0 + (a.weights == b.weights) + 0.5 * (a.last.name == b.last.name)
+    return 2.0 + (a.weights == b.weights) + 0.5 * _named_alike(a, b)
+
+
+def _named_alike(a: Step, b: Step) -> bool:
+    """Whether both have one name. A number is no name: it is another one behind every inserted layer."""
+    names = [{layer.name for layer in (step.first, step.last) if not layer.name.isdigit()} for step in (a, b)]
+    return bool(names[0] & names[1])
 
 
 def steps_of(layers: Sequence[LayerTrace]) -> list[Step]:

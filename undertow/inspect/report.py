@@ -21,8 +21,8 @@ _SHORT = 14
 def trace_rows(found: Trace) -> list[tuple[str, ...]]:
     """The cells of the table, one row a layer in forward order.
 
-    Numbers are those of the finite values, "nan" where there are none. Marks stand where each kind begins; layers
-    behind the first that is non-finite have "not finite".
+    Numbers are those of the finite values, "nan" where there are none; beside the marks stands how many these are.
+    Marks stand where each kind begins; layers behind the first that is non-finite have "not finite".
     """
     marks: dict[int, list[str]] = {}
     for mark in found.marks:
@@ -50,8 +50,25 @@ def _row(layer: LayerTrace, marks: list[str]) -> tuple[str, ...]:
         number_text(weights, bad - bad_gradient),
         number_text(slopes, bad_gradient),
         number_text(layer.update, bad),
-        ", ".join(marks),
+        ", ".join(marks) + _finite_text(layer),
     )
+
+
+def _finite_text(layer: LayerTrace) -> str:
+    """Of how many values the numbers in its row are; nothing where they are of all, or of none and therefore nan."""
+    parts = []
+    size, parameters = math.prod(layer.shape), list(layer.parameters.values())
+    weights = sum(p.size for p in parameters)
+    bad_gradient = sum(p.bad_gradient for p in parameters)
+    for what, count, bad in (
+        ("output", size, layer.output.bad),
+        ("gradient", size, layer.gradient.bad),
+        ("parameters", weights, sum(p.bad for p in parameters) - bad_gradient),
+        ("their gradient", weights, bad_gradient),
+    ):
+        if 0 < bad < count:
+            parts.append(f"{what} of the finite {count - bad:,.0f}")
+    return f"; {', '.join(parts)}" if parts else ""
 
 
 def _together(norms: list[float]) -> float:
@@ -153,8 +170,8 @@ def compared_heads(found: Comparison) -> list[str]:
     if len(found.layers) < max(len(found.one.layers), len(found.other.layers)):
         counts = f"{len(found.one.layers)} and {len(found.other.layers)} layers"
         lines.append(f"{counts}; compared are the {len(found.layers)} steps with the same kind and shape, in order")
-    tested = all("TEST" in trace.how for trace in (found.one, found.other))
-    if _unlike(found) and found.forward is not None and not tested:
+    hows = (found.one.how, found.other.how)  # "" for functions, which have no phases
+    if _unlike(found) and found.forward is not None and all(hows) and not all("TEST" in how for how in hows):
         lines.append("--phase TEST for both compares them as they detect and classify, not as they learn")
     if not found.same_batch:
         lines.append("the two runs saw different batches: differences below begin there")

@@ -44,8 +44,9 @@ class LayerTrace:
     """One layer. output, gradient: of its output and of the loss with respect to it (NOTHING where there is none).
 
     activation: what made the output, where that can saturate. computes: whether it makes values of its own (data and
-    layers that only hand on do not). fed: whether it was given anything but zeros, as far as that is known. sent: for shortcuts and routes, the norm of the gradient they send to each
-    earlier layer. samples: by "output", "gradient" and "gradient of NAME", values evenly spaced over the arrays.
+    layers that only hand on do not). fed: whether it was given anything but zeros, as far as that is known. sent: for
+    shortcuts and routes, the norm of the gradient they send to each earlier layer. samples: by "output", "gradient"
+    and "gradient of NAME", values evenly spaced over the arrays.
     """
 
     index: int

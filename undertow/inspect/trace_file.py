@@ -84,9 +84,7 @@ def load_trace(path: PathLike) -> Trace:
     output, gradient = (found.array(name, "number", 2, count, len(FIELDS)) for name in ("output", "gradient"))
     for i in range(count):
         shape = tuple(int(n) for n in shapes[i] if n >= 0)
-        layer = LayerTrace(
-            i, str(names[i]), str(types[i]), shape, str(activations[i]), *(bool(x[i]) for x in (computes, fed))
-        )
+        layer = LayerTrace(i, str(names[i]), str(types[i]), shape, str(activations[i]), bool(computes[i]), bool(fed[i]))
         layer.output, layer.gradient = Statistics(*output[i].tolist()), Statistics(*gradient[i].tolist())
         trace.layers.append(layer)
     _take_parameters(found, trace)
