@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from tests.darknet.layers.small import Section, build, check_network, conv, net, samples
+from undertow.core.gradcheck import GradientCheckError
 from undertow.darknet.detection.boxes import box_iou
 from undertow.darknet.detection.detector import detect, fit_picture
 from undertow.darknet.dialect import DARKNET_CPU, DARKNET_GPU
 from undertow.darknet.files.cfg import parse_cfg
+from undertow.darknet.layers.region_assignment import RegionAssignment
 from undertow.darknet.network import Network
 from undertow.data.resize import resize_image
 from undertow.errors import FormatError, UndertowError
@@ -159,6 +161,27 @@ def test_rescored_objectness_is_a_constant() -> None:
     assert detected.statistics.iou == pytest.approx(
         float(detected.rule.blocks(detected._function.assignment.target)[1].sum()), rel=1e-10
     )
+
+
+def test_gradients_of_region_where_the_rescored_target_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The target is the overlap, and moves with the box: differences of the loss see that, its gradient does not."""
+    network = build(region(softmax=1, rescore=1, object_scale=5))
+    network.seen = 20000
+    images, truth = samples(network)[0], region_truth()
+    with pytest.raises(GradientCheckError):
+        check_network(network, images, truth)
+    ask, held = RegionAssignment.object, dict[tuple[int, ...], float]()
+
+    def ask_for_the_first(self: RegionAssignment, *place_and_overlap: Any) -> None:
+        *place, overlap = place_and_overlap
+        ask(self, *place, held.setdefault(tuple(place), overlap))
+
+    monkeypatch.setattr(RegionAssignment, "object", ask_for_the_first)
+    network.forward(images, truth)
+    assert len(held) == 3
+    assert all(0 < overlap < 1 for overlap in held.values())
+    check_network(network, images, truth)
+    assert len(held) == 3
 
 
 def test_mask_coefficients_are_read_right_in_exact_only() -> None:
