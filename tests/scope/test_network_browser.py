@@ -13,7 +13,8 @@ from tests.scope.networks import DETECTOR, LENET, RESIDUAL, SSD, SSD_TEST
 from tests.scope.networks import SSD_FOURTH as FOURTH
 from undertow.inspect.formulas import shape_text
 from undertow.inspect.text import number_text, share_text
-from undertow.scope.app import routes_for, write_page
+from undertow.scope.app import page_of, routes_for, write_page
+from undertow.scope.document import document
 from undertow.scope.recording import Recording, Request, record
 from undertow.scope.server import Server
 
@@ -398,13 +399,27 @@ def test_gradients_too_small_for_a_chart_stand_at_its_edge(page: Any, tmp_path: 
     # Bars of the histogram have their height on the canvas, and its axis the numbers.
     canvas = ".gradient .histogram canvas"
     filled = page.eval_on_selector(
-        canvas, "c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.filter((v, i) => i % 4 == 3 && v).length"
+        canvas,
+        "c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.filter((v, i) => i % 4 == 3 && v).length",
     )
     assert filled > 2000
     assert page.evaluate(
         """async () => { const { Even } = await import("scope/axes"); const axis = new Even();
            return axis.take([[1e-41, 3e-41]])[0].map((at) => Math.round(axis.value(at) / 1e-42)); }"""
     ) == [10, 30]
+
+
+def test_a_long_net_has_a_small_page_with_fewer_maps(page: Any, tmp_path: Path) -> None:
+    layer = "[convolutional]\nfilters=16\nsize=3\npad=1\nactivation=linear\n\n"
+    cfg = "[net]\nbatch=1\nwidth=64\nheight=64\nchannels=3\n\n" + 130 * layer
+    recording = recorded(tmp_path, "long.cfg", cfg, dialects=("exact",))
+    assert len(page_of(recording).whole(document(recording, live=False))) > 5_000_000
+    assert write_page(recording, tmp_path / "page.html") < 5_000_000
+    page.goto((tmp_path / "page.html").as_uri())
+    page.wait_for_function("document.documentElement.dataset.ready")
+    page.click("#tab-maps")
+    assert "this page holds 8 of a layer's maps, at most 64 pixels wide" in page.inner_text("#fewer")
+    assert len(page.query_selector_all(".maps-card .thumbnail")) == 16
 
 
 def test_escape_ends_a_search(page: Any, residual: Recording, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import re
 import signal
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -416,9 +417,9 @@ def test_the_command_writes_one_page_without_addresses_outside(
 ) -> None:
     assert main(["scope", residual, "--html", str(tmp_path / "page.html")]) == 0
     text = (tmp_path / "page.html").read_text()
-    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
+    data = re.search(r'<script type="text/plain" id="data" data-packed>(.*?)</script>', text, re.S)
     assert data is not None
-    assert json.loads(data[1])["live"] is False
+    assert json.loads(zlib.decompress(base64.b64decode(data[1])))["live"] is False
     outside = set(re.findall(r"https?://[^\s\"'<)]+", re.sub(r"data:[^\"']+", "", text)))
     assert outside <= {"http://www.w3.org/2000/svg"}
     assert "written" in capsys.readouterr().err

@@ -10,11 +10,13 @@ from undertow.files import atomic_write
 from undertow.inspect.record import Array
 from undertow.scope.assets import Page
 from undertow.scope.document import document
-from undertow.scope.pictures import THUMBNAILS, sheet
+from undertow.scope.pictures import SHARES, THUMBNAILS, sheet
 from undertow.scope.recording import Recording, Run
 from undertow.scope.server import Reply, Route, json_reply, routes_of
 
 _LARGEST_SIDE = 1024
+# Bytes of a page that is one file; of long nets it holds fewer and smaller maps.
+LARGEST_PAGE = 4_900_000
 
 
 def page_of(recording: Recording) -> Page:
@@ -24,8 +26,16 @@ def page_of(recording: Recording) -> Page:
 
 
 def write_page(recording: Recording, path: str | os.PathLike[str]) -> int:
-    """Write the page as one file that needs no network; its size in bytes."""
-    text = page_of(recording).whole(document(recording, live=False)).encode()
+    """Write the page as one file that needs no network; its size in bytes.
+
+    Where it would be larger than LARGEST_PAGE it holds fewer and smaller maps of each layer, and says so.
+    """
+    page = page_of(recording)
+    text = page.whole(document(recording, live=False)).encode()
+    for share in SHARES[1:]:
+        if len(text) <= LARGEST_PAGE:
+            break
+        text = page.whole(document(recording, live=False, share=share)).encode()
     with atomic_write(path) as stream:
         stream.write(text)
     return len(text)

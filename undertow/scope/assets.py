@@ -11,6 +11,7 @@ import hashlib
 import html
 import json
 import math
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,21 +59,21 @@ class Page:
         """The HTML of the page for a server that hands out `files()`. data: see `whole`."""
         imports = {name: f"/modules/{name}.js" for name in self.modules()}
         styles = "".join(f'<link rel="stylesheet" href="/styles/{style}">' for style in self.styles)
-        return self._html(imports, styles, data)
+        if data is None:
+            return self._html(imports, styles, "")
+        text = json_text(data).replace("<", r"\u003c")  # no value may end the element
+        return self._html(imports, styles, f'<script type="application/json" id="data">{text}</script>\n')
 
     def whole(self, data: Any) -> str:
-        """The HTML of the page with everything in it. data: what `embedded("data")` gives in the page, as JSON."""
+        """The HTML of the page with everything in it. data: what `embedded("data")` gives in the page; packed JSON."""
         imports = {name: _address(path) for name, path in self.modules().items()}
         styles = "".join(f"<style>{(_HERE / style).read_text(encoding='utf-8')}</style>" for style in self.styles)
-        return self._html(imports, styles, data)
+        packed = base64.b64encode(zlib.compress(json_text(data).encode(), 9)).decode("ascii")
+        return self._html(imports, styles, f'<script type="text/plain" id="data" data-packed>{packed}</script>\n')
 
-    def _html(self, imports: dict[str, str], styles: str, data: Any) -> str:
+    def _html(self, imports: dict[str, str], styles: str, embedded: str) -> str:
         map_text, start_text = json.dumps({"imports": imports}), f'import "{self.start}";'
         policy = _POLICY.format(scripts=" ".join(_hash(text) for text in (map_text, start_text)))
-        embedded = ""
-        if data is not None:
-            text = json_text(data).replace("<", r"\u003c")  # no value may end the element
-            embedded = f'<script type="application/json" id="data">{text}</script>\n'
         return (
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
             f'<meta http-equiv="Content-Security-Policy" content="{html.escape(policy)}">\n'

@@ -18,7 +18,7 @@ from undertow.inspect.statistics import Statistics
 from undertow.inspect.trace import LayerTrace, ParameterTrace
 from undertow.scope.folding import branches, folds, joined
 from undertow.scope.heads import Heads
-from undertow.scope.pictures import THUMBNAILS, chosen_channels, picture_address, sheet
+from undertow.scope.pictures import THUMBNAILS, Share, chosen_channels, picture_address, sheet
 from undertow.scope.recording import Histogram, Recording, Run
 
 # Maps of a layer; with three dialects and more fewer of them, so that pages stay small.
@@ -30,10 +30,15 @@ _DIGITS = 5
 _LONG = 40
 
 
-def document(recording: Recording, *, live: bool) -> dict[str, Any]:
-    """Everything that a page shows at once. live: whether a server stands behind it that gives full maps."""
+def document(recording: Recording, *, live: bool, share: Share | None = None) -> dict[str, Any]:
+    """Everything that a page shows at once. live: whether a server stands behind it that gives full maps.
+
+    share: what it holds of a layer's maps where that is less than usual; the page says so.
+    """
+    told, share = share is not None, share or Share()
     first = recording.runs[0]
     most = THUMBNAILS if len(recording.runs) <= 2 else max(2 * THUMBNAILS // len(recording.runs), _FEWEST)
+    most = min(most, share.most)
     channels = {
         row.index: chosen_channels(first.outputs.get(row.index), first.gradients.get(row.index), most)
         for row in recording.rows
@@ -50,7 +55,8 @@ def document(recording: Recording, *, live: bool) -> dict[str, Any]:
         "picture": None if recording.picture is None else picture_address(recording.picture),
         "layers": [_layer(recording, row, channels[row.index]) for row in recording.rows],
         "folds": _folds(recording),
-        "runs": [_run(run, first, channels) for run in recording.runs],
+        "fewer": {"most": most, "side": share.side} if told else None,
+        "runs": [_run(run, first, channels, share.side) for run in recording.runs],
         "comparisons": [_comparison(compare(first.trace, run.trace)) for run in recording.runs[1:]],
     }
 
@@ -141,7 +147,7 @@ def _kind(recording: Recording, index: int) -> tuple[Any, ...]:
     return (_label(row, recording.details[index]), apart)
 
 
-def _run(run: Run, first: Run, channels: dict[int, list[int]]) -> dict[str, Any]:
+def _run(run: Run, first: Run, channels: dict[int, list[int]], side: int) -> dict[str, Any]:
     marks: dict[int, list[str]] = {}
     for mark in run.trace.marks:
         marks.setdefault(mark.layer, []).append(f"{mark.kind}: {mark.text}")
@@ -153,18 +159,15 @@ def _run(run: Run, first: Run, channels: dict[int, list[int]]) -> dict[str, Any]
         "marks": mark_lines(run.trace),
         "heads": None if run.heads is None else _heads(run.heads),
         "layers": [
-            _layer_of_run(run, first, layer, channels[layer.index], cells[layer.index], marks.get(layer.index, []))
+            _layer_of_run(run, first, layer, cells[layer.index], marks.get(layer.index, []))
+            | {"maps": _maps_of_run(run, first, layer.index, channels[layer.index], side)}
             for layer in run.trace.layers
         ],
     }
 
 
-def _layer_of_run(
-    run: Run, first: Run, layer: LayerTrace, channels: list[int], cells: Sequence[str], marks: list[str]
-) -> dict[str, Any]:
+def _layer_of_run(run: Run, first: Run, layer: LayerTrace, cells: Sequence[str], marks: list[str]) -> dict[str, Any]:
     output, gradient = run.outputs.get(layer.index), run.gradients.get(layer.index)
-    # Dialects that differ on the way back alone show the same feature maps: they stand in the page once.
-    same = run is not first and output is not None and np.array_equal(output, first.outputs.get(layer.index, np.nan))
     return {
         "told": asdict(run.told[layer.index]) if layer.index in run.told else None,
         "cells": cells,
@@ -174,9 +177,15 @@ def _layer_of_run(
         "parameters": {name: _parameter(p) for name, p in layer.parameters.items()},
         "sent": {str(source): _number(norm, bad=True) for source, norm in run.sent.get(layer.index, {}).items()},
         "histograms": {kind: _histogram(run.histograms.get((layer.index, kind))) for kind in ("output", "gradient")},
-        "maps": {"output": "same" if same else _maps(output, channels), "gradient": _maps(gradient, channels)},
         "values": {"output": _values(output), "gradient": _values(gradient)},
     }
+
+
+def _maps_of_run(run: Run, first: Run, index: int, channels: list[int], side: int) -> dict[str, Any]:
+    output, gradient = run.outputs.get(index), run.gradients.get(index)
+    # Dialects that differ on the way back alone show the same feature maps: they stand in the page once.
+    same = run is not first and output is not None and np.array_equal(output, first.outputs.get(index, np.nan))
+    return {"output": "same" if same else _maps(output, channels, side), "gradient": _maps(gradient, channels, side)}
 
 
 def _number(value: float, bad: bool) -> float | str:
@@ -203,12 +212,12 @@ def _histogram(found: Histogram | None) -> dict[str, Any] | None:
     return None if found is None else {"low": found.low, "high": found.high, "counts": found.counts}
 
 
-def _maps(array: Array | None, channels: list[int]) -> dict[str, Any] | None:
+def _maps(array: Array | None, channels: list[int], side: int) -> dict[str, Any] | None:
     if array is None or array.ndim != 4 or not channels or max(channels) >= array.shape[1]:
         return None
     if array.shape[2] * array.shape[3] == 1:
         return None
-    found = sheet(array, channels)
+    found = sheet(array, channels, side)
     return {"image": found.address, "size": found.size, "stride": found.stride, "limit": found.limit}
 
 

@@ -21,6 +21,18 @@ _QUALITY = 60
 
 
 @dataclass(frozen=True)
+class Share:
+    """What a page holds of a layer's maps: how many thumbnails, of at most how many pixels a side."""
+
+    most: int = THUMBNAILS
+    side: int = SIDE
+
+
+# Of nets of ever more layers.
+SHARES = (Share(), Share(8, 64), Share(8, 32), Share(4, 32), Share(2, 32), Share(1, 16))
+
+
+@dataclass(frozen=True)
 class Sheet:
     """Maps side by side. image: its bytes. size: (height, width) of a map, stride of one to the next (width of a cell).
 

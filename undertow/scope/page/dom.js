@@ -37,8 +37,14 @@ export function show(element, ...children) {
   return element;
 }
 
-/** The JSON that the page was made with: an element <script type="application/json" id="...">. */
-export function embedded(id) {
+/** The JSON that the page was made with: an element <script id="...">, packed in pages that are one file. */
+export async function embedded(id) {
   const element = document.getElementById(id);
-  return element === null ? null : JSON.parse(element.textContent);
+  if (element === null) return null;
+  return JSON.parse("packed" in element.dataset ? await unpacked(element.textContent) : element.textContent);
+}
+
+async function unpacked(base64) {
+  const bytes = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
 }

@@ -104,6 +104,8 @@ class Maps {
         network.picture && h("label", {}, "Input picture ", slider),
         network.live && this.count > this.channels.length && this.pager(),
         h("span", { class: "soft" }, this.legend()),
+        network.fewer &&
+          h("span", { class: "soft", id: "fewer" }, `A long network: this page holds ${network.fewer.most} of a layer's maps, at most ${network.fewer.side} pixels wide, to stay small; a served one has all of them.`),
       ),
       h(
         "div",

@@ -10,7 +10,7 @@ import { Player } from "scope/player";
 import { Network, Store } from "scope/state";
 import { themeButton } from "scope/theme";
 
-const network = new Network(embedded("data"));
+const network = new Network(await embedded("data"));
 const store = new Store({ run: 0, step: 0, selected: network.order[0], tab: "back" });
 
 /** Tabs about the chosen layer, then those about the network. */

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import os
-import zlib
 from collections.abc import Sequence
 
 from undertow.files import atomic_write
@@ -21,8 +19,7 @@ PAGE = Page(
 
 def whole_page(paths: Sequence[str | os.PathLike[str]]) -> str:
     """The page about these runs as one file that needs no network. Raises FormatError for paths that are no runs."""
-    packed = [base64.b64encode(zlib.compress(history_text(find_run(path)), 9)).decode("ascii") for path in paths]
-    return PAGE.whole({"packed": packed})
+    return PAGE.whole({"runs": [history_text(find_run(path)).decode() for path in paths]})
 
 
 def write_page(paths: Sequence[str | os.PathLike[str]], file: str | os.PathLike[str]) -> None:

@@ -7,11 +7,10 @@ const AGAIN_AFTER = 2000;
 
 /** All runs. told(run index) is called when something was added; state(text, live) when the connection changes. */
 export async function openRuns({ replaced, told, state }) {
-  const data = embedded("data");
-  if (data.packed) {
-    const texts = await Promise.all(data.packed.map(unpacked));
+  const data = await embedded("data");
+  if (data.runs) {
     state("saved page", false);
-    return texts.map((text, index) => runOf(index, text));
+    return data.runs.map((text, index) => runOf(index, text));
   }
   const runs = [];
   for (let index = 0; index < data.live; index += 1) runs.push(await load(index));
@@ -30,11 +29,6 @@ async function load(index) {
   const text = await answer.text();
   if (!answer.ok) throw new Error(JSON.parse(text).error);
   return runOf(index, text);
-}
-
-async function unpacked(base64) {
-  const bytes = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
-  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
 }
 
 /** Take every new line; after a break go on where it was. */
