@@ -198,7 +198,7 @@ def test_the_timer_counts_calls_and_seconds_per_kind():
 
 def test_the_nan_search_names_the_first_operation():
     x = Variable(np.array([1.0, -1.0, 0.0]))
-    with np.errstate(all="ignore"), NaNHook():
+    with NaNHook():
         ut.exp(x)
         with pytest.raises(
             ut.UndertowError, match=r"forward of Log made 2 non-finite values .* \(from finite inputs\)"
@@ -206,10 +206,20 @@ def test_the_nan_search_names_the_first_operation():
             ut.log(x)
 
 
+@pytest.mark.filterwarnings("error")
+def test_nan_hook_alone_tells_and_numpy_does_not_beside_it() -> None:
+    before = np.geterr()
+    for bad in (lambda: ut.log(Variable(np.array([-1.0]))), lambda: Variable(np.ones(1)) / np.zeros(1)):
+        hook = NaNHook()
+        with pytest.raises(ut.UndertowError, match="made 1 non-finite"), hook, hook:
+            bad()
+    assert np.geterr() == before
+
+
 def test_the_nan_search_looks_at_the_way_back_too():
     x = Variable(np.array([4.0, 0.0]))
     y = ut.sqrt(x)
-    with np.errstate(all="ignore"), NaNHook(), pytest.raises(ut.UndertowError, match="backward of Sqrt made 1"):
+    with NaNHook(), pytest.raises(ut.UndertowError, match="backward of Sqrt made 1"):
         y.backward()
 
 

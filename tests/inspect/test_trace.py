@@ -595,6 +595,9 @@ def test_watch_takes_networks_and_activations(cfg: Path) -> None:
     assert any(layer.type == "conv2d" for layer in seen.traces[0].layers)
     with pytest.raises(ValueError, match="at least 1"):
         ut.watch(net, every=0)
+    for every in (1.5, "a", None):
+        with pytest.raises(TypeError, match="every is a whole number of iterations, not "):
+            ut.watch(net, every=every)
 
 
 def test_norms_in_pieces_are_numpys(rng: np.random.Generator) -> None:
@@ -683,3 +686,12 @@ layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip"
     scale = trace_caffe(net).layers[1]
     assert scale.gradient.norm > 0
     assert scale.parameters["weights"].gradient > 0
+
+
+def test_a_watch_is_entered_once_at_a_time() -> None:
+    seen = ut.watch([ut.Parameter(np.ones(3), name="w")], every=1)
+    with pytest.raises(UndertowError, match="entered already"), seen, seen:
+        pass
+    with seen:
+        pass
+    assert seen.iterations == [1]  # the block that broke off is one too

@@ -100,7 +100,25 @@ class TimerHook(FunctionHook):
 
 
 class NaNHook(FunctionHook):
-    """Stops at the first operation whose result is not finite and names it."""
+    """Stops at the first operation whose result is not finite and names it.
+
+    NumPy's own warnings of such values are silent meanwhile: they would say less of the same thing.
+    """
+
+    def __init__(self) -> None:
+        self._quiet: list[np.errstate] = []
+
+    def __enter__(self) -> NaNHook:
+        super().__enter__()
+        self._quiet.append(np.errstate(over="ignore", divide="ignore", invalid="ignore"))
+        self._quiet[-1].__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._quiet.pop().__exit__(kind, error, trace)
+        super().__exit__(kind, error, trace)
 
     def after_forward(self, function: Function, inputs: Arrays, outputs: Arrays) -> None:
         self._check(function, "forward", inputs, outputs)

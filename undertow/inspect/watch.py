@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from numbers import Integral
 from types import TracebackType
 from typing import Any, Literal
 
@@ -42,6 +43,8 @@ class watch:
     """
 
     def __init__(self, model: Any, *, every: int = 10, activations: bool = False) -> None:
+        if not isinstance(every, Integral):
+            raise TypeError(f"every is a whole number of iterations, not {every!r}")
         if every < 1:
             raise ValueError(f"every is a number of iterations, at least 1, got {every}")
         self._parameters = _by_name(_parameters_of(model))
@@ -49,7 +52,7 @@ class watch:
             remedy = "call the model once, so that its parameters get their values"
             raise UndertowError("there is nothing to watch: the model has no parameters with values", remedy=remedy)
         self.names = tuple(self._parameters)
-        self.every = every
+        self.every = int(every)
         self.iteration = 0
         self.iterations: list[int] = []
         self.traces: list[Trace] = []
@@ -58,18 +61,24 @@ class watch:
         self._before: dict[str, Array] = {}
         self._activations = activations
         self._hook: trace | None = None
+        self._inside = False
 
     def __enter__(self) -> watch:
+        if self._inside:
+            remedy = "leave its block before the next: one block is one iteration"
+            raise UndertowError("this watch was entered already", remedy=remedy)
         if self.iteration % self.every == 0:
             self._before = {name: _data(p).copy() for name, p in self._parameters.items()}
             if self._activations:
                 self._hook = trace()
                 self.traces.append(self._hook.__enter__())
+        self._inside = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._inside = False
         if self._hook is not None:
             self._hook.__exit__(kind, error, trace)
             self._hook = None

@@ -131,11 +131,15 @@ def check_memory(
     if limit is not None and needed > limit:
         samples = shapes.net.pass_batch if batch is None else batch
         raise ShapeError(
-            f"the network needs about {bytes_text(needed)} of memory for one pass of {samples}, "
+            f"the network needs about {bytes_text(needed)} of memory for one pass of {_samples_text(samples)}, "
             f"{bytes_text(limit)} are there",
             file=shapes.file,
             remedy="raise subdivisions, or give a smaller batch, width and height",
         )
+
+
+def _samples_text(count: int) -> str:
+    return "one sample" if count == 1 else f"{count} samples"
 
 
 def bytes_text(count: int) -> str:
@@ -168,9 +172,9 @@ def _check_counts(config: Config, shapes: NetworkShapes) -> None:
             line, layer = large.line, large.index
             reason = f"{max(large.outputs, large.nweights):,} values in one layer"
     if reason is not None:
-        needed = bytes_text(shapes.memory())
+        needed = f"{bytes_text(shapes.memory())} of memory for one pass of {_samples_text(shapes.net.pass_batch)}"
         raise ShapeError(
-            f"{reason}; the network would need {needed} of memory for one pass of {shapes.net.pass_batch}",
+            f"{reason}; the network would need {needed}",
             file=config.file,
             line=line,
             layer=layer,
