@@ -11,6 +11,7 @@ import pytest
 
 from tests.darknet.training.scenes import Scene
 from undertow import darknet
+from undertow.darknet.dialect import ALEXEYAB, EXACT
 
 
 def written(scene: Scene, name: str, seed: int = 0, cutoff: int | None = None, seen: int = 1234) -> Path:
@@ -67,6 +68,22 @@ def test_headers(undertow: Any, scene: Scene) -> None:
     assert Path("new.weights").read_bytes() == whole
     undertow("convert", scene.cfg, "old.weights", "same.weights")
     assert Path("same.weights").read_bytes() == old
+
+
+@pytest.mark.parametrize("version", [(0, 1, 9), (0, 2, 5), (0, 3, 0), (1, 0, 0), (1000, 2, 5)])
+def test_a_header_is_kept_by_convert_and_not_by_save_weights(
+    undertow: Any, scene: Scene, version: tuple[int, int, int]
+) -> None:
+    """As the C program, which writes its own version whatever it loaded."""
+    body = written(scene, "a.weights").read_bytes()[20:]
+    counter = "<I" if version in {(0, 1, 9), (1000, 2, 5)} else "<Q"
+    before = struct.pack("<3i", *version) + struct.pack(counter, 1234) + body
+    Path("b.weights").write_bytes(before)
+    assert undertow("convert", scene.cfg, "b.weights", "c.weights").status == 0
+    assert Path("c.weights").read_bytes() == before
+    for dialect, revision in ((EXACT, 0), (ALEXEYAB, 5)):
+        darknet.load(scene.cfg, "b.weights", dialect=dialect).save_weights("d.weights")
+        assert Path("d.weights").read_bytes() == struct.pack("<3iQ", 0, 2, revision, 1234) + body
 
 
 def test_the_average_of_two(undertow: Any, scene: Scene) -> None:
