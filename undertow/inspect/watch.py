@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from numbers import Integral
 from types import TracebackType
 from typing import Any, Literal
 
@@ -43,7 +42,7 @@ class watch:
     """
 
     def __init__(self, model: Any, *, every: int = 10, activations: bool = False) -> None:
-        if not isinstance(every, Integral):
+        if not isinstance(every, int | np.integer):
             raise TypeError(f"every is a whole number of iterations, not {every!r}")
         if every < 1:
             raise ValueError(f"every is a number of iterations, at least 1, got {every}")
