@@ -419,7 +419,8 @@ def test_a_long_net_has_a_small_page_with_fewer_maps(page: Any, tmp_path: Path) 
     page.wait_for_function("document.documentElement.dataset.ready")
     page.click("#tab-maps")
     assert "this page holds 8 of a layer's maps, at most 64 pixels wide" in page.inner_text("#fewer")
-    assert len(page.query_selector_all(".maps-card .thumbnail")) == 16
+    page.wait_for_selector(".thumbnail")
+    assert len(page.query_selector_all(".thumbnail")) == 16
 
 
 def test_escape_ends_a_search(page: Any, residual: Recording, tmp_path: Path) -> None:
