@@ -87,9 +87,13 @@ def head_lines(found: Trace) -> list[str]:
 def loss_text(found: Trace) -> str:
     """The loss, or that there is none: the way back then begins with random numbers, or was not gone."""
     random = any(RANDOM_START in note for note in found.notes)
-    went_back = any(layer.gradient.norm >= 0 or layer.gradient.bad > 0 for layer in found.layers)
     loss = found.loss + 0.0  # not -0
-    return "no loss" if random or (math.isnan(loss) and not went_back) else f"loss {loss:.6g}"
+    return "no loss" if random or (math.isnan(loss) and not _went_back(found)) else f"loss {loss:.6g}"
+
+
+def _went_back(found: Trace) -> bool:
+    """Whether a gradient arrived at any layer."""
+    return any(layer.gradient.norm >= 0 or layer.gradient.bad > 0 for layer in found.layers)
 
 
 def trace_lines(found: Trace) -> list[str]:
@@ -108,6 +112,8 @@ def mark_lines(found: Trace) -> list[str]:
         return lines
     if not found.layers:
         return ["no operation took part: there is nothing to look at"]
+    if not math.isnan(found.loss) and not _went_back(found):
+        return ["no gradient arrived at any layer: nothing leads from them to the loss"]
     if not math.isfinite(found.loss) and not loss_text(found).startswith("no loss"):
         return [f"the loss is {found.loss}, though the values of all layers are finite"]
     return ["nothing vanishes, explodes or is dead; all values are finite"]
