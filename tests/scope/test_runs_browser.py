@@ -308,3 +308,38 @@ def test_nothing_is_said_of_layers_that_were_not_looked_at(page: Any, tmp_path: 
     page.goto((tmp_path / "page.html").as_uri())
     page.wait_for_selector(".marks p")
     assert page.locator(".marks").inner_text() == "the layers have not been looked at"
+
+
+def test_a_run_that_explodes_shows_its_last_values_whole(page: Any, tmp_path: Path) -> None:
+    header = Header("boom", "caffe", "net", "2026-01-01T00:00:00", last=9, every=1, layers=(("a", "A"), ("b", "B")))
+    writer = RunWriter(tmp_path / "run", header)
+    for number in range(1, 9):
+        size = 6.47 * 10.0 ** (5 * number - 5)
+        loss = math.nan if number == 8 else size
+        writer.iteration(number, {"loss": loss, "average": size, "rate": 0.0, "speed": 50})
+        values = {name: [size * 1.01, size * 1.02] for name in FIELDS} | {"dead": [0.0, 0.0], "bad": [0.0, 6.0]}
+        writer.layers(number, LayerNumbers(values, []))
+    write_page([tmp_path / "run"], tmp_path / "page.html")
+    opened(page, (tmp_path / "page.html").as_uri())
+    loss = page.locator(".chart").first
+    said = [one.inner_text() for one in loss.locator(".key b").all()]
+    assert said == ["nan", "6.47e+35"]
+    card = loss.bounding_box()
+    for one in loss.locator(".key, .at").all():
+        box = one.bounding_box()
+        assert box["x"] + box["width"] <= card["x"] + card["width"]
+        assert box["y"] + box["height"] <= loss.locator(".plot").bounding_box()["y"] + 1
+    assert page.locator(".chart", has_text="Learning rate").locator(".key b").inner_text() == "0"
+    assert "no test recorded (test_interval" in page.locator(".chart", has_text="Measured").inner_text()
+    # Marks of the scale of colours do not touch each other, on any statistic.
+    touching = page.evaluate(
+        """async () => { const { Scale, drawLegend } = await import("runs/scale");
+           const { h } = await import("scope/dom");
+           const drawn = []; const canvas = h("canvas"); const pen = canvas.getContext("2d");
+           pen.fillText = (text, x) => drawn.push([x, pen.measureText(text).width]);
+           drawLegend(canvas, new Scale(6.5e-31, 6.5e35, { log: true }), 220);
+           const touch = ([x, w], i) => i && x - w / 2 < drawn[i - 1][0] + drawn[i - 1][1] / 2;
+           return [drawn.length, drawn.some(touch)]; }"""
+    )
+    assert touching[0] >= 3
+    assert not touching[1]

@@ -34,6 +34,13 @@ export function sample(number) {
     s("line", { x1: 0, x2: 20, y1: 4, y2: 4, style: `stroke: var(${stroke})`, "stroke-width": 2, "stroke-dasharray": dash.join(" ") }));
 }
 
+/** Why there are no measures, and where they would come from. */
+function advice(runs) {
+  if (runs.every((run) => run.header.format === "darknet")) return "no validation recorded (detector train -map measures mAP)";
+  if (runs.every((run) => run.header.format === "caffe")) return "no test recorded (test_interval and test_iter in the solver ask for it)";
+  return "no validation recorded";
+}
+
 /** A card with a chart. lines(): [[name, xs, ys], ...] as they are now. log: offers a log scale, and with "first" begins with it.
  *  points: marks values. */
 class Card {
@@ -67,9 +74,10 @@ class Card {
     if (!lines.some(([, , ys]) => ys.some(Number.isFinite))) {
       this.#forget();
       show(this.key);
-      show(this.place, h("p", { class: "soft empty" }, this.empty));
+      show(this.place, h("p", { class: "soft empty" }, typeof this.empty === "function" ? this.empty() : this.empty));
       return;
     }
+    this.told = lines.map(([, xs, ys]) => [xs, ys]);
     this.columns = joined(lines.map(([, xs, ys]) => [xs, this.log ? ys.map((y) => (y > 0 ? y : NaN)) : ys]));
     const names = lines.map(([name]) => name);
     if (this.chart && String(names) === String(this.names)) this.chart.update(this.columns);
@@ -85,14 +93,14 @@ class Card {
     this.#say();
   }
 
-  /** The key: every line with its value under the pointer, or else its last one. */
+  /** The key: every line with its value under the pointer, or else its last one; also one that cannot be drawn. */
   #say() {
-    const pointed = this.chart?.plot.cursor.idx;
-    const [xs, ...lines] = this.columns;
-    const at = pointed ?? null;
-    const value = (line) => (at === null ? line.findLast((y) => y !== null) : line[at]);
-    show(this.key, lines.map((line, i) => h("span", { class: "key" }, sample(i), this.names[i], h("b", {}, valueText(value(line)) || "-"))),
-      at === null ? null : h("span", { class: "at" }, `at ${xs[at]}`));
+    const pointed = this.chart?.plot.cursor.idx ?? null;
+    const [xs] = this.columns;
+    const at = pointed === null ? Infinity : xs[pointed];
+    const value = ([x, y]) => (pointed !== null && at > x[x.length - 1] ? null : y[x.findLastIndex((one) => one <= at)]);
+    show(this.key, this.told.map((line, i) => h("span", { class: "key" }, sample(i), this.names[i], h("b", {}, valueText(value(line)) || "-"))),
+      h("span", { class: "at" }, `at ${pointed === null ? xs[xs.length - 1] : at}`));
   }
 }
 
@@ -101,7 +109,7 @@ export class Charts {
   constructor(place, runs) {
     const several = () => runs().length > 1;
     const named = (run, name) => (several() ? run.letter : name);
-    const column = (run, key) => [run.iterations.rows.map((row) => row.i), run.iterations.rows.map((row) => row[key] ?? NaN)];
+    const column = (run, key) => [run.iterations.rows.map((row) => row.i), run.iterations.rows.map((row) => row[key])];
     const of = (key, name) => () => runs().map((run) => [named(run, name), ...column(run, key)]);
     const loss = () => runs().flatMap((run) => {
       const average = [named(run, "average loss"), ...column(run, "average")];
@@ -118,7 +126,7 @@ export class Charts {
     this.runs = runs;
     this.cards = [
       new Card("Loss", loss, { log: "first" }),
-      new Card("Measured", measure, { points: true, tools: [this.choice], empty: "no validation recorded (detector train -map measures mAP)" }),
+      new Card("Measured", measure, { points: true, tools: [this.choice], empty: () => advice(runs()) }),
       new Card("Learning rate", of("rate", "rate"), { log: true }),
       new Card("Speed", of("speed", "images/s"), { empty: "no speed recorded" }),
     ];

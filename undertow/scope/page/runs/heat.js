@@ -126,11 +126,25 @@ export class HeatMap {
       if (!values) return;
       values.forEach((value, y) => {
         const rgb = this.scale.rgb(value);
+        const text = this.#fitting(pen, value);
+        const [middle, height] = [this.left + (x + 0.5) * this.#column, (y + 0.5) * this.row + 0.5];
         const light = rgb !== null && 0.299 * rgb[0] + 0.587 * rgb[1] + 0.114 * rgb[2] > 128;
-        pen.fillStyle = rgb === null ? colour("--ink") : light ? "#000" : "#fff";
-        pen.fillText(numberText(value), this.left + (x + 0.5) * this.#column, (y + 0.5) * this.row + 0.5);
+        const hatched = look.values.bad?.[y] > 0 || look.values.dead?.[y] >= DEAD;
+        if (hatched && text) { // digits on a hatching cannot be read
+          const width = pen.measureText(text).width + 4;
+          pen.fillStyle = colour("--surface");
+          pen.fillRect(middle - width / 2, height - 7, width, 13);
+        }
+        pen.fillStyle = hatched || rgb === null ? colour("--ink") : light ? "#000" : "#fff";
+        pen.fillText(text, middle, height);
       });
     });
+  }
+
+  /** A number as a cell has room for it: with three digits, with one, or not at all. */
+  #fitting(pen, value) {
+    const texts = [numberText(value), Number.isFinite(value) ? numberText(Number(value.toPrecision(1))) : ""];
+    return texts.find((text) => pen.measureText(text).width <= this.#column - 4) ?? "";
   }
 
   #labels(pen) {

@@ -1,5 +1,6 @@
 // From numbers to colours, and the legend that says which is which.
 
+import { LEAST } from "scope/axes";
 import { numberText } from "scope/numbers";
 import { colour } from "scope/theme";
 
@@ -26,6 +27,7 @@ export class Scale {
     this.log = log;
     this.colours = signed ? TABLES.signed : TABLES.sequential;
     if (signed) [low, high] = [-Math.max(-low, high), Math.max(-low, high)];
+    if (log) [low, high] = [Math.max(low, LEAST), Math.max(high, LEAST)];
     if (low === high) [low, high] = log ? [low / 2, high * 2] : [low - 0.5, high + 0.5];
     this.low = low;
     this.high = high;
@@ -102,9 +104,20 @@ export function drawLegend(canvas, scale, width) {
   pen.font = "11px system-ui, sans-serif";
   pen.textAlign = "center";
   pen.textBaseline = "top";
-  for (const [value, share] of scale.ticks()) {
-    const x = margin + share * length;
+  for (const { x, text, half } of apart(pen, scale.ticks(), margin, length)) {
     pen.fillRect(x - 0.5, 12, 1, 4);
-    pen.fillText(numberText(value), x, 17);
+    pen.fillText(text, Math.min(Math.max(x, half), width - half), 17);
+  }
+}
+
+/** Ticks with their places, as many (all, every second, every third...) as do not touch each other. */
+function apart(pen, ticks, margin, length) {
+  const all = ticks.map(([value, share]) => {
+    const text = numberText(value);
+    return { x: margin + share * length, text, half: pen.measureText(text).width / 2 + 3 };
+  });
+  for (let every = 1; ; every += 1) {
+    const kept = all.filter((_, i) => i % every === 0);
+    if (kept.every((one, i) => i === 0 || one.x - one.half >= kept[i - 1].x + kept[i - 1].half)) return kept;
   }
 }
