@@ -203,6 +203,15 @@ def test_yolov3_folds_unfolds_and_is_found(page: Any, tmp_path: Path) -> None:
         assert box["x"] + box["width"] <= stage["x"] + stage["width"]
         assert box["y"] >= stage["y"] - 1
         assert box["y"] + box["height"] <= stage["y"] + stage["height"] + 1
+    # Sizes and norms share a line, and never the same place on it; nothing of either leaves the node.
+    page.keyboard.press("End")
+    lines = page.eval_on_selector_all(
+        ".node",
+        """all => all.map(node => ["node-size", "node-norm"].map(name => {
+           const box = node.querySelector(`.${name}`).getBBox(); return [box.x, box.x + box.width]; }))""",
+    )
+    assert all(size[1] < norm[0] or norm[0] == norm[1] for size, norm in lines)
+    assert all(size[0] >= 0 for size, _ in lines)
     page.click("#fold")
     assert len(page.query_selector_all(".node")) < 60
     page.fill("#search", "36")

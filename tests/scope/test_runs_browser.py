@@ -343,3 +343,11 @@ def test_a_run_that_explodes_shows_its_last_values_whole(page: Any, tmp_path: Pa
     )
     assert touching[0] >= 3
     assert not touching[1]
+
+
+def test_a_run_of_a_header_alone_says_so(page: Any, tmp_path: Path) -> None:
+    RunWriter(tmp_path / "run", Header("net", "caffe", "net", "2026-01-01T00:00:00", layers=(("a", "A"),)))
+    write_page([tmp_path / "run"], tmp_path / "page.html")
+    page.goto((tmp_path / "page.html").as_uri())
+    page.wait_for_selector(".run .wrong, .run .soft")
+    assert "nothing is recorded of this run yet" in page.inner_text(".run")

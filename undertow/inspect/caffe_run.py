@@ -162,6 +162,11 @@ def _with_batch(message: Message, batch: int) -> Message:
     return result
 
 
+def parameter_names(count: int) -> list[str]:
+    """What the blobs of a layer that has so many are called."""
+    return ["weights", "bias"][:count] if count <= 2 else [f"blob {i}" for i in range(count)]
+
+
 def run_caffe(
     net: Net, about: str, has_loss: bool, *, after_forward: Watch | None = None, before_backward: Watch | None = None,
     seed: int = 0,
@@ -204,10 +209,8 @@ def run_caffe(
         record = LayerRecord(index, layer.name, layer.type, calls=calls)
         record.inputs = [blob.shape for blob in net.bottoms(index)]
         record.outputs = [blob.shape for blob in net.tops(index)]
-        names = ["weights", "bias"] if len(layer.blobs) <= 2 else []
-        record.parameters = {
-            names[i] if i < len(names) else f"blob {i}": blob.shape for i, blob in enumerate(layer.blobs)
-        }
+        names = parameter_names(len(layer.blobs))
+        record.parameters = {name: blob.shape for name, blob in zip(names, layer.blobs, strict=True)}
         record.reached = layer.need_backward
         record.notes = skipped(index)
         record.details = _details(net, layer.message)

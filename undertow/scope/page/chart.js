@@ -30,7 +30,7 @@ export function lineChart(place, names, columns, options = {}) {
       dash: look.dash,
       width: 1.75,
       spanGaps: false,
-      points: { show: options.points === true, size: 6 },
+      points: { show: options.points === true, size: 6, ...(!options.points && { filter: alone }) },
     };
   });
   const across = options.log ? new Powers() : new Even();
@@ -121,6 +121,13 @@ function chart(place, options, columns) {
       plot.destroy();
     },
   };
+}
+
+/** Which values of a line have a gap on both sides: without a mark they would not be seen. */
+function alone(plot, line) {
+  const values = plot.data[line];
+  const found = values.flatMap((value, i) => (value !== null && (values[i - 1] ?? null) === null && (values[i + 1] ?? null) === null ? [i] : []));
+  return found.length ? found : null;
 }
 
 /** The width of an element between its paddings. */

@@ -241,6 +241,7 @@ export class GraphView {
     wrong.textContent = warned.length ? "⚠" : "";
     group.classList.toggle("wrong", warned.includes("not finite"));
     norm.textContent = value === null ? "" : `|g| ${normText(value)}`;
+    if (node.fold === null) this.besideNorm(node, norm, size);
     bar.setAttribute("width", value === null ? 0 : node.width * this.scale(value));
     group.classList.toggle("arrived", arrived.length > 0);
     group.classList.toggle("now", node.layers.includes(now));
@@ -250,6 +251,14 @@ export class GraphView {
     group.setAttribute("aria-label", label);
     group.querySelector("title").textContent = label;
     group.setAttribute("aria-current", here ? "true" : "false");
+  }
+
+  /** Size and norm share a line: where they have no room side by side, first "|g|" goes, then the end of the size. */
+  besideNorm(node, norm, size) {
+    const text = norm.textContent;
+    const room = (told) => node.width - 26 - (told ? widthOf(told, SIZE_FONT, "--mono") : 0);
+    if (text && widthOf(size.dataset.text, SIZE_FONT) > room(text)) norm.textContent = text.replace("|g| ", "");
+    size.textContent = fitted(size.dataset.text, room(norm.textContent), SIZE_FONT);
   }
 
   paintEdge({ edge, path, label }, run, step, now) {
@@ -489,10 +498,14 @@ function brief(text) {
 
 const pencil = document.createElement("canvas").getContext("2d");
 
+function widthOf(text, font, family = "--font") {
+  pencil.font = `${font} ${getComputedStyle(document.documentElement).getPropertyValue(family)}`;
+  return pencil.measureText(text).width;
+}
+
 /** A text as far as there is room for it in this font. */
 function fitted(text, room, font) {
-  pencil.font = `${font} ${getComputedStyle(document.documentElement).getPropertyValue("--font")}`;
-  if (pencil.measureText(text).width <= room) return text;
+  if (widthOf(text, font) <= room) return text;
   let length = text.length - 1;
   while (length > 1 && pencil.measureText(`${text.slice(0, length)}…`).width > room) length -= 1;
   return `${text.slice(0, length)}…`;

@@ -15,7 +15,7 @@ from pathlib import Path
 from undertow.caffe.net import Net
 from undertow.caffe.solver import Callback, Solver
 from undertow.core.modes import modes
-from undertow.inspect.caffe_run import SOURCES
+from undertow.inspect.caffe_run import SOURCES, parameter_names
 from undertow.inspect.marks import marks_of
 from undertow.inspect.statistics import statistics_of
 from undertow.inspect.trace import LayerTrace
@@ -120,9 +120,9 @@ class SolverRecorder:
         if not self._traces:
             return
         for seen, layer in zip(self._traces, self._net.layers, strict=True):
-            for number, blob in enumerate(layer.blobs):
+            for number, (name, blob) in enumerate(zip(parameter_names(len(layer.blobs)), layer.blobs, strict=True)):
                 wanted = layer.need_backward and layer.param_propagate_down[number]
-                seen.see_parameter(str(number), blob.data, blob.diff if wanted else None, 0.0)
+                seen.see_parameter(name, blob.data, blob.diff if wanted else None, 0.0)
         if self._watching:
             self._unwatched()
         elif self._in_place:
@@ -174,8 +174,9 @@ class SolverRecorder:
     def _moved(self, index: int) -> float:
         """After an update the diffs hold what was subtracted: its norm over that of the parameters before."""
         ratios = []
-        for number, blob in enumerate(self._net.layers[index].blobs):
-            before = self._traces[index].parameters[str(number)]
+        blobs = self._net.layers[index].blobs
+        for name, blob in zip(parameter_names(len(blobs)), blobs, strict=True):
+            before = self._traces[index].parameters[name]
             if before.norm > 0 and not math.isnan(before.gradient):
                 ratios.append(norm_of(blob.diff) / before.norm)
         return max(ratios, default=math.nan)

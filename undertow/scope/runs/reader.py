@@ -8,7 +8,7 @@ import math
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
 
@@ -132,6 +132,11 @@ def identity(path: PathLike) -> str:
 
 def _of_lines(path: Path) -> History:
     header = header_of(path)
+    if header is not None and (missing := [one.name for one in fields(Header) if one.name not in header]):
+        raise FormatError(
+            f"the header of this record has no {', '.join(missing)}", file=path, line=1,
+            remedy="give a folder that training with -scope has written",
+        )  # fmt: skip
     if header is None:
         raise FormatError(
             "this is no record of a training, or one of another version", file=path, line=1,

@@ -141,11 +141,11 @@ export class Charts {
 
   #choices() {
     const names = [...new Set(this.runs().flatMap((run) => run.measures.rows.flatMap((row) => Object.keys(row.values))))];
+    this.choice.classList.toggle("hidden", names.length < 2);
     if (String(names) === String([...this.choice.options].map((option) => option.value))) return;
     const before = this.choice.value;
     const first = ["mAP", ...names].find((name) => names.includes(name) && /^mAP$|acc/i.test(name)) ?? names[0];
     show(this.choice, names.map((name) => h("option", { value: name }, name)));
     this.choice.value = names.includes(before) ? before : first ?? "";
-    this.choice.classList.toggle("hidden", names.length < 2);
   }
 }

@@ -126,6 +126,7 @@ function drawRuns() {
 /** What went wrong with a run, in words; null where nothing did. */
 function wrong(run) {
   const since = run.lossGone === null ? "" : `the loss is not finite since iteration ${countText(run.lossGone)}`;
+  if (!run.last && !run.looks.rows.length && !run.broken) return h("p", { class: "soft" }, "nothing is recorded of this run yet but its header");
   const text = run.broken ? `broke off in iteration ${countText(run.broken.i)}: ${run.broken.reason}` : since;
   return text ? h("p", { class: "wrong", role: "alert" }, h("span", { class: "tag bad" }, "⚠"), ` ${text}`) : null;
 }
