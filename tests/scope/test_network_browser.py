@@ -396,7 +396,7 @@ def test_gradients_too_small_for_a_chart_stand_at_its_edge(page: Any, tmp_path: 
     recording = recorded(tmp_path, "tiny.prototxt", TINY)
     opened(page, recording, tmp_path)
     assert 0 < recording.runs[0].trace.layers[2].gradient.norm < 1e-38
-    assert "lowest: below 1e-30" in page.inner_text(".player-chart .gaps")
+    assert "lowest: below 1e-30" in page.inner_text(".player-chart .lowest")
     marks = page.evaluate(
         """async () => { const { Powers } = await import("scope/axes"); const axis = new Powers();
            const drawn = axis.take([[1e-41, 1, 0]])[0]; const range = axis.range(null, drawn[0], drawn[1]);

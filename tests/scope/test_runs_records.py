@@ -133,6 +133,9 @@ def test_what_is_no_run(tmp_path: Path) -> None:
         (tmp_path / "a" / FILE).write_text(text)
         with pytest.raises(FormatError, match="no record of a training"):
             read_history(tmp_path / "a" / FILE)
+    (tmp_path / "a" / FILE).write_text('{"k":"run","version":1}\n{"k":"iteration","i":1}\n')
+    with pytest.raises(FormatError, match="the header of this record has no name, format, net, started"):
+        read_history(tmp_path / "a" / FILE)
     # Begun anew over a file that cannot be read: it is kept, and the new one is whole.
     assert RunWriter(tmp_path / "a", header(first=3)).kept == tmp_path / "a_1"
 

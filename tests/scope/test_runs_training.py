@@ -213,6 +213,8 @@ def test_a_solver_whose_loss_is_lost_is_looked_at(tmp_path: Path, precision: str
     names = [name for name, _ in records(tmp_path / "run", "run")[0]["layers"]]
     assert found[1]["values"]["bad"][names.index("ip1")] > 0
     assert found[1]["values"]["bad"][names.index("d")] == 0
+    text = "1 values of weights are not finite" if precision == "fast" else " values of weights are not finite"
+    assert any(kind == "non-finite" and told.endswith(text) for kind, _, told in found[1]["marks"])
 
 
 def test_flags_without_scope_are_told(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:

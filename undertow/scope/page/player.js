@@ -125,7 +125,7 @@ export class Player {
       height: 96,
       x: "step",
       y: "|gradient|",
-      ySize: 50,
+      ySize: 54,
       xSize: 18,
       legend: network.runs.length > 1,
       click: (place) => this.go(place + 1),
@@ -137,11 +137,16 @@ export class Player {
       [steps, ...columns],
       options,
     );
-    const notes = [columns.flat().includes(null) && this.gaps(), columns.flat().some((norm) => norm !== null && norm < LEAST) && `lowest: below ${numberText(LEAST)}`];
-    const said = notes.filter(Boolean).join("; ");
-    const title = "Gaps: no gradient arrives at these layers, or it is 0 or not finite; what is smaller still than the chart shows stands at its lower edge";
-    if (said) this.place.append(h("div", { class: `gaps soft${options.legend ? "" : " alone"}`, title }, said));
+    const drawn = columns.flat();
+    if (drawn.includes(null)) this.note(`gaps${options.legend ? "" : " alone"}`, this.gaps(), "No gradient arrives at these layers, or it is 0 or not finite");
+    if (drawn.some((norm) => norm !== null && norm < LEAST))
+      this.note("lowest", `lowest: below ${numberText(LEAST)}`, "What is smaller than the chart can show stands at its lower edge");
     return chart;
+  }
+
+  /** A remark on the chart. */
+  note(name, text, title) {
+    this.place.append(h("div", { class: `soft ${name}`, title }, text));
   }
 
   /** What the gaps of the line stand for. */
