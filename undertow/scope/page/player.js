@@ -113,12 +113,7 @@ export class Player {
   makeChart() {
     const { network } = this;
     const steps = network.order.map((_, place) => place + 1);
-    const columns = network.runs.map((_, run) =>
-      network.order.map((index) => {
-        const norm = network.gradient(run, index);
-        return norm > 0 ? norm : null;
-      }),
-    );
+    const columns = network.runs.map((_, run) => network.order.map((index) => network.gradient(run, index)));
     const options = {
       log: true,
       whole: true,
@@ -138,8 +133,8 @@ export class Player {
       options,
     );
     const drawn = columns.flat();
-    if (drawn.includes(null)) this.note(`gaps${options.legend ? "" : " alone"}`, this.gaps(), "No gradient arrives at these layers, or it is 0 or not finite");
-    if (drawn.some((norm) => norm !== null && norm < LEAST))
+    if (!drawn.every((norm) => norm > 0 && norm < Infinity)) this.note(`gaps${options.legend ? "" : " alone"}`, this.gaps(), "No gradient arrives at these layers, or it is 0 or not finite");
+    if (drawn.some((norm) => norm > 0 && norm < LEAST))
       this.note("lowest", `lowest: below ${numberText(LEAST)}`, "What is smaller than the chart can show stands at its lower edge");
     return chart;
   }
