@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import re
+import zlib
 from pathlib import Path
 
 import pytest
@@ -52,7 +55,9 @@ def test_commands_take_a_prototxt_of_any_name(tmp_path: Path, capsys: pytest.Cap
         assert "InnerProduct" in answer.out or words == ["check"], answer
         assert "[net]" not in answer.out + answer.err
     assert main(["scope", str(path), "-html", str(tmp_path / "a.html")]) == 0
-    assert "InnerProduct" in (tmp_path / "a.html").read_text()
+    packed = re.search(r'id="data" data-packed>(.*?)</script>', (tmp_path / "a.html").read_text(), re.S)
+    assert packed is not None
+    assert b"InnerProduct" in zlib.decompress(base64.b64decode(packed[1]))
     capsys.readouterr()
     assert main(["convert", str(path), "in", "out"]) == 2
     assert "is a Caffe prototxt" in capsys.readouterr().err
