@@ -38,7 +38,7 @@ def opened(page: Any, recording: Recording, folder: Path) -> None:
     """The page as one file, ready."""
     write_page(recording, folder / "page.html")
     page.goto((folder / "page.html").as_uri())
-    page.wait_for_function("document.documentElement.dataset.ready")
+    page.wait_for_selector("html[data-ready]", state="attached")
 
 
 def cells(page: Any, table: str) -> list[list[str]]:
@@ -181,7 +181,7 @@ def test_yolov3_folds_unfolds_and_is_found(page: Any, tmp_path: Path) -> None:
     size = write_page(recording, tmp_path / "page.html")
     assert size < 5_000_000
     page.goto((tmp_path / "page.html").as_uri())
-    page.wait_for_function("document.documentElement.dataset.ready")
+    page.wait_for_selector("html[data-ready]", state="attached")
     times = page.eval_on_selector_all(".node.folded .node-name", "names => names.map(name => name.textContent)")
     assert times == [f"×{count} blocks" for count in (2, 8, 8, 4, 3, 2, 2)]
     layers = [
@@ -425,7 +425,7 @@ def test_a_long_net_has_a_small_page_with_fewer_maps(page: Any, tmp_path: Path) 
     assert len(page_of(recording).whole(document(recording, live=False))) > 5_000_000
     assert write_page(recording, tmp_path / "page.html") < 5_000_000
     page.goto((tmp_path / "page.html").as_uri())
-    page.wait_for_function("document.documentElement.dataset.ready")
+    page.wait_for_selector("html[data-ready]", state="attached")
     page.click("#tab-maps")
     assert "this page holds 8 of a layer's maps, at most 64 pixels wide" in page.inner_text("#fewer")
     page.wait_for_selector(".thumbnail")
@@ -460,7 +460,7 @@ def test_random_truth_is_never_cut_off(page: Any, tmp_path: Path) -> None:
 def test_full_maps_are_fetched_from_the_server(page: Any, lenet: Recording) -> None:
     with Server(routes_for(lenet)) as server:
         page.goto(server.url)
-        page.wait_for_function("document.documentElement.dataset.ready")
+        page.wait_for_selector("html[data-ready]", state="attached")
         page.fill("#search", "conv2")
         page.click("#tab-maps")
         page.wait_for_selector(".thumbnail")
