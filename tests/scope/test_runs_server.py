@@ -169,7 +169,10 @@ def test_another_run_in_its_place(server: RunServer, writer: RunWriter) -> None:
     RunWriter(writer.folder, writer.header)
     # One that comes late, with what it knows of the file before.
     assert b"event: restart" in get(server, f"/events?number=0&from=5&file={before}")[1]
-    assert page.next()["event"] == "restart"
+    event = page.next()
+    if "event" not in event:  # what the new run wrote first may be read before the change of files is seen
+        event = page.next()
+    assert event["event"] == "restart"
     assert len(told(server)[1]) == 2  # the header, and the note about the run that is kept
 
 
