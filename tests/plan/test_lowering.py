@@ -268,7 +268,7 @@ def test_in_place_norm_is_left_where_gamma_comes_near_zero() -> None:
     for _ in range(3):
         trial.both(trial.data())
     before = in_place(trial.planned)
-    gamma = trial.blocks.parameters["a.gamma"]
+    gamma = trial.blocks.parameters["d.gamma"]
     gamma.data[3] = 0
     trial.both(trial.data())
     assert in_place(trial.planned) == before - 1
@@ -282,7 +282,7 @@ def test_in_place_norm_comes_back_where_gamma_is_large_again() -> None:
     for _ in range(3):
         trial.both(trial.data())
     before = in_place(trial.planned)
-    gamma = trial.blocks.parameters["a.gamma"]
+    gamma = trial.blocks.parameters["d.gamma"]
     for value in (0, 1):
         gamma.data[3] = value
         trial.both(trial.data())
@@ -446,3 +446,20 @@ def test_leaky_relu_of_any_slope(slope: float, fused: bool) -> None:
     for _ in range(4):
         planned(x)
         np.testing.assert_allclose(w.grad, expected, rtol=1e-4, atol=1e-4)
+
+
+def relu_pooled(b: Blocks, x: ut.Variable) -> ut.Variable:
+    return b.conv("out", max_pool2d(relu(b.norm("a", b.conv("a", x, 20))), 2), 8, 1)
+
+
+@pytest.mark.parametrize("net", [darknet_like, relu_pooled], ids=["leaky", "relu"])
+def test_a_pooling_behind_batch_norm_is_done_with_it(net: Block) -> None:
+    trial = Trial(net)
+    for _ in range(4):
+        trial.both(trial.data())
+    assert trial.planned.last is not None
+    units = [unit for unit in trial.planned.last.units if isinstance(unit, ConvUnit)]
+    assert [unit.pool is not None for unit in units if unit.norm is not None][0]
+    for parameter in ("a.gamma", "a.beta"):  # nothing is found again from the output, so any value will do
+        trial.blocks.parameters[parameter].data[3] = 0
+    trial.both(trial.data())

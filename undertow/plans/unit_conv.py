@@ -64,7 +64,7 @@ class ConvUnit(Unit):
 
     With batch norm, y, the convolution's result, is kept beside z for the way back; or, where the activation can be
     undone and nothing is added, z is written over y (in place), and y is found again from z. A 2x2 max pooling that
-    alone reads such a z is computed here as well, see `_fused_pool`.
+    alone reads z is computed here as well, and z is not written at all, see `_fused_pool`.
     """
 
     def __init__(self, program: Program, chain: Chain) -> None:
@@ -98,15 +98,15 @@ class ConvUnit(Unit):
         self.z_slot = program.make_slot(self.z)
         self.residual_slot = None if chain.residual is None else program.read_slot(chain.residual)
         self.trained = program.has_backward(self)
-        fits = self.norm is not None and chain.residual is None
+        self.pool = self._fused_pool()
+        fits = self.norm is not None and chain.residual is None and self.pool is None
         self.guarded = fits and self.trained and chain.slope != 0
         self.in_place = fits and (not self.trained or (self.guarded and self.calls[0] not in program.avoid))
         self.from_z = self.in_place and self.trained
-        if self.norm is None or self.in_place:
+        if self.norm is None or self.in_place or self.pool is not None:
             self.y_slot = self.z_slot
         else:
             self.y_slot = program.add_slot(Slot(program.shape(self.y)))
-        self.pool = self._fused_pool()
         self.g_slot: Slot | None = None
         if self.trained:
             gradient = program.gradient(self.z)
@@ -126,13 +126,15 @@ class ConvUnit(Unit):
                 program.same_gradient(self.y, self.z)
 
     def _fused_pool(self) -> MaxPoolUnit | None:
-        """The pooling whose two passes are done within those of the batch norm: z is read and written less often."""
+        """The pooling whose two passes are done within those of the batch norm, so that z is never written."""
         program = self.program
         readers = program.consumers.get(self.z, [])
-        if not self.from_z or len(readers) != 1 or not isinstance(readers[0], MaxPoolUnit):
+        fits = self.norm is not None and self.chain.residual is None and self.trained
+        if not fits or len(readers) != 1 or not isinstance(readers[0], MaxPoolUnit):
             return None
         pool = readers[0]
-        seen = program.keeps_gradient(self.z) or any(self.z == root for walk in program.walks for root, _ in walk.roots)
+        seen = self.z in program.returned or program.keeps_gradient(self.z)
+        seen = seen or any(self.z == root for walk in program.walks for root, _ in walk.roots)
         if seen or not pool.tiled or not program.always_together(self, pool):
             return None
         pool.fused = True
@@ -211,8 +213,7 @@ class ConvUnit(Unit):
             if self.pool is None:
                 raw.affine(self.ty, self.tz, norm.scale, norm.shift, self.chain.slope, self.tr)
             else:
-                pooled = self.pool.y_slot.tensor
-                plan_pool.affine(self.ty, self.tz, pooled, norm.scale, norm.shift, self.chain.slope)
+                plan_pool.affine(self.ty, self.pool.y_slot.tensor, norm.scale, norm.shift, self.chain.slope)
             if running is not None and moves:
                 norm.move(running)
 
@@ -298,13 +299,13 @@ class ConvUnit(Unit):
 
     def _through_pool(self, norm: Norm, pool: MaxPoolUnit, gamma: int) -> None:
         """From the gradient of what was pooled."""
-        memory, slope = scratch(), self.chain.slope
+        memory, slope, line = scratch(), self.chain.slope, (norm.scale, norm.shift)
         gy = self.program.gradient(pool.output).slot.tensor
         with memory.frame():
             sums = norm.cleared_sums(memory)
-            plan_pool.backward_sums(gy, self.tz, norm.k1, norm.k0, sums, memory, slope)
+            plan_pool.backward_sums(gy, self.ty, *line, norm.k1, norm.k0, sums, memory, slope)
             norm.set_gradient(gamma, sums)
-            plan_pool.backward(gy, self.tz, self.tg, norm.c1, norm.c2, norm.c3, slope)
+            plan_pool.backward(gy, self.ty, self.tg, *line, norm.c1, norm.c2, norm.c3, slope)
 
     def _hand_over(self, gw: Array | None) -> None:
         """Gradients of parameters to the program."""

@@ -1,7 +1,7 @@
 """Batch norm and leaky with the 2x2 max pooling behind them in one pass over the pixels, forward and backward, NHWC.
 
-On the way back the gradient before the pooling is never written: where a window has its winner is looked up in z, the
-leaky's output, and only the winner has a gradient. r0..r1 are rows of windows, N * Ho of them, two pixel rows each.
+Neither the leaky's output nor its gradient is ever written: both passes work them out from x, the batch norm's input,
+and of every window only the winner has a gradient. r0..r1 are rows of windows, N * Ho of them, two pixel rows each.
 """
 # mypy: ignore-errors
 
@@ -33,77 +33,81 @@ def _line(v, scale, shift, sl):
     return where_greater(v, zero(), v, v * sl)
 
 
+@inline
+def _load4(p, xs, W, n):
+    """A window: upper left, upper right, lower left, lower right."""
+    q = p + W * xs
+    return load_part(p, n), load_part(p + xs, n), load_part(q, n), load_part(q + xs, n)
+
+
+@inline
+def _lines(v, s, h, sl):
+    return _line(v[0], s, h, sl), _line(v[1], s, h, sl), _line(v[2], s, h, sl), _line(v[3], s, h, sl)
+
+
+@inline
+def _winner(z, of):
+    """What belongs to the largest of a window's four, the first of equal ones, and that one."""
+    a, b, e, f = z
+    upper, lower = where_wins(b, a, b, a), where_wins(f, e, f, e)
+    of_upper, of_lower = where_wins(b, a, of[1], of[0]), where_wins(f, e, of[3], of[2])
+    return where_wins(lower, upper, of_lower, of_upper), where_wins(lower, upper, lower, upper)
+
+
 @kernel(floats=("slope",))
-def affine(x, xs, z, zs, y, ys, scale, shift, slope, W, Wo, C, r0, r1):
-    """z = leaky(x * scale + shift), y = the largest of every window of z; z may be x. W = 2 Wo."""
+def affine(x, xs, y, ys, scale, shift, slope, W, Wo, C, r0, r1):
+    """y = the largest of every window of leaky(x * scale + shift), which itself is not kept. W = 2 Wo."""
     sl = splat(slope)
     for r in range(r0, r1):
         for o in range(Wo):
-            k = 2 * (r * W + o)
-            p, q = x + k * xs, z + k * zs
+            p = x + 2 * (r * W + o) * xs
             for c in range(0, C, LANES):
                 n, d = C - c, 4 * c
-                s, h = load_part(scale + d, n), load_part(shift + d, n)
-                a, b = _line(load_part(p + d, n), s, h, sl), _line(load_part(p + xs + d, n), s, h, sl)
-                e = _line(load_part(p + W * xs + d, n), s, h, sl)
-                f = _line(load_part(p + W * xs + xs + d, n), s, h, sl)
-                store_part(q + d, a, n)
-                store_part(q + zs + d, b, n)
-                store_part(q + W * zs + d, e, n)
-                store_part(q + W * zs + zs + d, f, n)
-                a, e = where_wins(b, a, b, a), where_wins(f, e, f, e)
-                store_part(y + (r * Wo + o) * ys + d, where_wins(e, a, e, a), n)
+                z = _lines(_load4(p + d, xs, W, n), load_part(scale + d, n), load_part(shift + d, n), sl)
+                _, best = _winner(z, z)
+                store_part(y + (r * Wo + o) * ys + d, best, n)
 
 
 @kernel(floats=("slope",))
-def backward_sums(gy, gs, z, zs, k1, k0, slope, W, Wo, C, r0, r1, sums, sq, tmp):
-    """sums[c] += sum of g, and of g * x_hat sq bytes behind; g = gy * leaky', x_hat = v * k1 + k0, v from z."""
-    sl, inv, one = splat(slope), splat(_ONE / slope), splat(_ONE)
+def backward_sums(gy, gs, x, xs, scale, shift, k1, k0, slope, W, Wo, C, r0, r1, sums, sq, tmp):
+    """sums[c] += sum of g, and of g * x_hat sq bytes behind; g = gy * leaky' at the winner, x_hat = x * k1 + k0."""
+    sl, one = splat(slope), splat(_ONE)
     for r in range(r0, r1):
         for c in range(0, C, LANES):
             n, d = C - c, 4 * c
             a1, a2 = zero(), zero()
-            s, h = load_part(k1 + d, n), load_part(k0 + d, n)
+            s, h = load_part(scale + d, n), load_part(shift + d, n)
+            m, k = load_part(k1 + d, n), load_part(k0 + d, n)
             for o in range(Wo):
-                p = z + 2 * (r * W + o) * zs + d
-                a, b = load_part(p, n), load_part(p + zs, n)
-                e, f = load_part(p + W * zs, n), load_part(p + W * zs + zs, n)
-                a, e = where_wins(b, a, b, a), where_wins(f, e, f, e)
-                u = where_wins(e, a, e, a)
+                v = _load4(x + 2 * (r * W + o) * xs + d, xs, W, n)
+                best, u = _winner(_lines(v, s, h, sl), v)
                 g = load_part(gy + (r * Wo + o) * gs + d, n) * where_greater(u, zero(), one, sl)
-                v = u * where_greater(u, zero(), one, inv)
                 a1 = a1 + g
-                a2 = fma(g, fma(v, s, h), a2)
+                a2 = fma(g, fma(best, m, k), a2)
             flush(a1, a2, c, n, sums, sq, tmp)
 
 
 @inline
-def _pixel(u, mine, won, g, target, c1, c2, c3, sl, inv, n):
+def _pixel(v, mine, won, g, target, c1, c2, c3, n):
     """gx of one pixel of a window, whose gradient is g if it won, else 0."""
-    one = splat(_ONE)
-    v = u * where_greater(u, zero(), one, inv)
-    g = where_same_bits(won, mine, g, zero()) * where_greater(u, zero(), one, sl)
-    store_part(target, fma(c1, g, fma(c2, v, c3)), n)
+    store_part(target, fma(c1, where_same_bits(won, mine, g, zero()), fma(c2, v, c3)), n)
 
 
 @kernel(floats=("slope",))
-def backward(gy, gs, z, zs, gx, xs, c1, c2, c3, slope, W, Wo, C, r0, r1):
-    """gx = c1 * g + c2 * v + c3, with g and v as in `backward_sums`."""
-    sl, inv = splat(slope), splat(_ONE / slope)
-    i0, i1, i2, i3 = splat_int(0), splat_int(1), splat_int(2), splat_int(3)
+def backward(gy, gs, x, xs, gx, zs, scale, shift, c1, c2, c3, slope, W, Wo, C, r0, r1):
+    """gx = c1 * g + c2 * x + c3, with g as in `backward_sums`; gx may be x."""
+    sl, one = splat(slope), splat(_ONE)
+    corners = splat_int(0), splat_int(1), splat_int(2), splat_int(3)
     for r in range(r0, r1):
         for o in range(Wo):
-            k = 2 * (r * W + o)
-            p, q = z + k * zs, gx + k * xs
+            p, q = x + 2 * (r * W + o) * xs, gx + 2 * (r * W + o) * zs
             for c in range(0, C, LANES):
                 n, d = C - c, 4 * c
                 k1, k2, k3 = load_part(c1 + d, n), load_part(c2 + d, n), load_part(c3 + d, n)
-                a, b = load_part(p + d, n), load_part(p + zs + d, n)
-                e, f = load_part(p + W * zs + d, n), load_part(p + W * zs + zs + d, n)
-                upper, lower = where_wins(b, a, b, a), where_wins(f, e, f, e)
-                won = where_wins(lower, upper, where_wins(f, e, i3, i2), where_wins(b, a, i1, i0))
-                g = load_part(gy + (r * Wo + o) * gs + d, n)
-                _pixel(a, i0, won, g, q + d, k1, k2, k3, sl, inv, n)
-                _pixel(b, i1, won, g, q + xs + d, k1, k2, k3, sl, inv, n)
-                _pixel(e, i2, won, g, q + W * xs + d, k1, k2, k3, sl, inv, n)
-                _pixel(f, i3, won, g, q + W * xs + xs + d, k1, k2, k3, sl, inv, n)
+                v = _load4(p + d, xs, W, n)
+                won, u = _winner(_lines(v, load_part(scale + d, n), load_part(shift + d, n), sl), corners)
+                g = load_part(gy + (r * Wo + o) * gs + d, n) * where_greater(u, zero(), one, sl)
+                _pixel(v[0], corners[0], won, g, q + d, k1, k2, k3, n)
+                _pixel(v[1], corners[1], won, g, q + zs + d, k1, k2, k3, n)
+                _pixel(v[2], corners[2], won, g, q + W * zs + d, k1, k2, k3, n)
+                _pixel(v[3], corners[3], won, g, q + W * zs + zs + d, k1, k2, k3, n)
