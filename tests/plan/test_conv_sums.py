@@ -36,6 +36,5 @@ def test_sums_of_the_result_and_of_its_square(inputs: int, groups: int, outputs:
     norm.take_sums(sums.ctypes.data, groups)
     one, zero = np.ones(outputs, np.float32), np.zeros(outputs, np.float32)
     norm.set_affine(one.ctypes.data, zero.ctypes.data)
-    assert not norm.is_far()
     np.testing.assert_allclose(norm.mean, exact.mean(axis=(0, 2, 3)), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(norm.variance, exact.var(axis=(0, 2, 3)), rtol=1e-5)

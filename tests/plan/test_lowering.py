@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -133,6 +134,13 @@ def rows_of_every_kind(b: Blocks, x: ut.Variable) -> ut.Variable:
     return concat([mixed, more], axis=1) + b.conv("e", a, 13, 1).mean(axis=(2, 3))
 
 
+def shared(b: Blocks, x: ut.Variable) -> ut.Variable:
+    """Weights, biases, gammas and betas that are used twice, once within a fused pooling."""
+    x = b.leaky("s", b.leaky("s", b.leaky("a", x, 16), 16), 16)
+    x = max_pool2d(b.leaky("s", x, 16), 2)
+    return b.conv("o", b.conv("o", x, 16, 1, bias=True), 16, 1, bias=True)
+
+
 NETS = {
     f.__name__: f
     for f in (
@@ -145,6 +153,7 @@ NETS = {
         rows_of_every_kind,
         branches_of_every_kind,
         pooled,
+        shared,
     )
 }
 
@@ -459,7 +468,32 @@ def test_a_pooling_behind_batch_norm_is_done_with_it(net: Block) -> None:
         trial.both(trial.data())
     assert trial.planned.last is not None
     units = [unit for unit in trial.planned.last.units if isinstance(unit, ConvUnit)]
-    assert [unit.pool is not None for unit in units if unit.norm is not None][0]
+    assert next(unit.pool is not None for unit in units if unit.norm is not None)
     for parameter in ("a.gamma", "a.beta"):  # nothing is found again from the output, so any value will do
         trial.blocks.parameters[parameter].data[3] = 0
     trial.both(trial.data())
+
+
+class Switch(ut.Function):
+    """y = x; another number of threads from now on."""
+
+    threads = iter(())
+
+    def forward(self, x: np.ndarray) -> np.ndarray:
+        ut.set_threads(next(Switch.threads))
+        return x.copy()
+
+    def backward(self, gy: ut.Variable) -> ut.Variable:
+        ut.set_threads(next(Switch.threads))
+        return gy * 1.0
+
+
+def test_the_number_of_threads_may_change_while_a_plan_runs() -> None:
+    trial = Trial(lambda b, x: b.leaky("c", b.leaky("b", Switch()(b.leaky("a", x, 16)), 16), 16))
+    Switch.threads = itertools.cycle((1, 2, 3))
+    try:
+        for _ in range(5):
+            trial.both(trial.data())
+    finally:
+        ut.set_threads(None)
+    assert trial.planned.is_replaying

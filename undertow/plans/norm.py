@@ -45,27 +45,29 @@ class Norm:
         return sums
 
     def take_sums(self, sums: int, groups: int) -> None:
-        """Mean and variance from what a convolution summed up on its way, group after group; see `is_far`."""
+        """Mean and variance from what a convolution summed up on its way, group after group.
+
+        Too coarse where a mean lies far from 0: `take_statistics` with where_far then has to follow.
+        """
+        plan_norm.clear(_at(self._far), 1)
         each = self.channels // groups
         plan_norm.statistics(
             sums, groups, SLOTS, each, 0, _at(self._numbers), self._mean, self._variance, _at(self._far)
         )
 
-    def is_far(self) -> bool:
-        """Whether a mean lay so far from 0 that the sums were too coarse, since this was asked last."""
-        far = bool(self._far[0])
-        self._far[0] = 0
-        return far
+    def take_statistics(self, y: Tensor, memory: Scratch, *, where_far: bool = False) -> None:
+        """Mean and variance by a pass over y with its channels' means taken away first.
 
-    def take_statistics(self, y: Tensor, memory: Scratch) -> None:
-        """Mean and variance by a pass over y with its channels' means taken away first."""
+        where_far: only if `take_sums` just now found its sums too coarse.
+        """
+        far = _at(self._far) if where_far else 0
         with memory.frame():
             centre = memory.take(4 * self.channels)
             sums = self.cleared_sums(memory)
-            raw.pivot(y, centre)
-            raw.statistics(y, centre, sums, memory)
+            raw.pivot(y, centre, far)
+            raw.statistics(y, centre, sums, memory, far)
             plan_norm.statistics(
-                sums, 1, SLOTS, self.channels, centre, _at(self._numbers), self._mean, self._variance, _at(self._far)
+                sums, 1, SLOTS, self.channels, centre, _at(self._numbers), self._mean, self._variance, far
             )
 
     def set_affine(self, gamma: int, beta: int) -> None:

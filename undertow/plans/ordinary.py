@@ -47,6 +47,7 @@ class Ordinary(Unit):
 
     def forward(self) -> None:
         program, call = self.program, self.call
+        program.finish()
         xs = tuple([program.array(x) for x in call.inputs])
         for variable, number, x in zip(self.function.inputs, call.inputs, xs, strict=True):
             if not program.is_outside(number):
@@ -68,6 +69,7 @@ class Ordinary(Unit):
 
     def backward(self, walk: int) -> None:
         program, function, call = self.program, self.function, self.call
+        program.finish()
         gys: list[np.ndarray] = []
         arrived = False
         for number in call.outputs:

@@ -18,6 +18,7 @@ from undertow.plans.record import Alias, Argument, Made, Outside, Recorder
 from undertow.plans.results import Leaf, Result, build, leaves
 from undertow.plans.transfer import copy_in, copy_out
 from undertow.plans.unit import Unit
+from undertow.plans.waiting import Waiting
 
 Store = Callable[[str, np.ndarray, np.ndarray | None], None]
 
@@ -80,6 +81,7 @@ class Program:
         self.memory = memory
         self._homes: Mapping[int, np.ndarray] = {}
         self.avoid: set[int] = set()
+        self.waiting = Waiting()
         self.returned = {leaf.value for leaf in leaves(self.layout) if leaf.kind != "grad"} | {
             d for d, _ in kept.values()
         }
@@ -312,6 +314,10 @@ class Program:
 
     # --- while it runs ----------------------------------------------------------------------------------
 
+    def finish(self) -> None:
+        """Called before anything but a unit's kernels reads or writes what kernels have computed or will read."""
+        self.waiting.finish()
+
     def array(self, number: int) -> np.ndarray:
         """A value as an array, NCHW."""
         number = self.root(number)
@@ -327,6 +333,7 @@ class Program:
         root = self.root(number)
         if root in self.imports and root not in self._imported:
             self._imported.add(root)
+            self.finish()
             copy_in(self.array(root), self.imports[root])
 
     def put(self, number: int, array: np.ndarray) -> None:
@@ -338,10 +345,14 @@ class Program:
         """A gradient arrives at a value; gradients add up."""
         kept = self.gradients.get(number)
         if kept is not None:
+            self.finish()
             copy_in(gradient, kept.slot, accumulate=kept.claim())
-        elif number not in self._grads:
+            return
+        if number not in self._grads:
             self._grads[number] = gradient
-        elif number in self._own_sums and self._grads[number].dtype == gradient.dtype:
+            return
+        self.finish()
+        if number in self._own_sums and self._grads[number].dtype == gradient.dtype:
             self._grads[number] += gradient
         else:
             self._grads[number] = np.asarray(self._grads[number] + gradient)
@@ -419,10 +430,12 @@ class Program:
         walk: int | None = None
         for event in self.schedule:
             if event.walk != walk:
+                self.finish()
                 self._end_walk(walk)
                 walk = event.walk
                 self._begin_walk(walk)
             self._do(event)
+        self.finish()
         self._end_walk(walk)
 
     @staticmethod
@@ -548,6 +561,7 @@ class Program:
 
     def _let_go(self) -> None:
         """Forget arguments and what ordinary operations made; slots stay where they are."""
+        self.waiting.clear()
         self._homes = {}
         self._grads.clear()
         self._own_sums.clear()

@@ -33,14 +33,22 @@ class Unit:
         self._scripts: dict[str, tuple[tuple[int, ...], Script]] = {}
 
     def play(self, name: str, key: tuple[int, ...], note: Callable[[], None]) -> None:
-        """Let kernels run: those that `note` calls, noted the first time and whenever the key is another one.
+        """Let kernels run, at the latest in `Program.finish`: those that `note` calls, noted the first time and
+        whenever the key is another one.
 
         name: of this one among the unit's scripts. key: addresses and choices in `note` that differ between replays;
-        slots need not be among them. What lies at the addresses must stay alive until this returns.
+        slots need not be among them. `note` holds the arrays at the addresses, so that they live until then.
         """
         kept = self._scripts.get(name)
-        while kept is None or kept[0] != key or not kept[1].play():
-            kept = self._scripts[name] = key, Script(note)
+        if kept is None or kept[0] != key:
+            self.program.finish()  # noting may move the scratch memory, which scripts that wait have noted
+            kept = key, self._noted(name, key, note)
+        self.program.waiting.add(kept[1], lambda: self._noted(name, key, note))
+
+    def _noted(self, name: str, key: tuple[int, ...], note: Callable[[], None]) -> Script:
+        script = Script(note)
+        self._scripts[name] = key, script
+        return script
 
     def forget_scripts(self) -> None:
         """Called when the memory has other addresses."""

@@ -177,30 +177,31 @@ class ConvUnit(Unit):
             program.ready(self.chain.residual)
         weights = np.ascontiguousarray(program.array(self.w))
         bias = None if self.b is None else np.ascontiguousarray(program.array(self.b))
-        key = _at(weights), 0 if bias is None else _at(bias)
-        if self.norm is None:
-            then = Epilogue(bias=key[1], slope=self.chain.slope)
-            self.play("forward", key, lambda: self.kernel.forward(self.tx, key[0], self.ty, then))
+        if self.norm is not None:
+            self._convolve(self.norm, weights, bias)
+            self._normalise(self.norm)
             return
-        self._convolve(self.norm, *key)
-        self._normalise(self.norm)
 
-    def _convolve(self, norm: Norm, weights: int, bias: int) -> None:
+        def note() -> None:
+            then = Epilogue(bias=0 if bias is None else _at(bias), slope=self.chain.slope)
+            self.kernel.forward(self.tx, _at(weights), self.ty, then)
+
+        self.play("forward", (_at(weights), 0 if bias is None else _at(bias)), note)
+
+    def _convolve(self, norm: Norm, weights: Array, bias: Array | None) -> None:
         """y, and the statistics of its channels."""
         memory = scratch()
 
         def note() -> None:
             with memory.frame():
                 sums = norm.cleared_sums(memory) if self.kernel.sums else 0
-                self.kernel.forward(self.tx, weights, self.ty, Epilogue(bias=bias, sums=sums))
+                then = Epilogue(bias=0 if bias is None else _at(bias), sums=sums)
+                self.kernel.forward(self.tx, _at(weights), self.ty, then)
                 if sums:
                     norm.take_sums(sums, self.kernel.groups)
-                else:
-                    norm.take_statistics(self.ty, memory)
+                norm.take_statistics(self.ty, memory, where_far=bool(sums))
 
-        self.play("forward", (weights, bias), note)
-        if norm.is_far():
-            self.play("statistics", (), lambda: norm.take_statistics(self.ty, memory))
+        self.play("forward", (_at(weights), 0 if bias is None else _at(bias)), note)
 
     def _normalise(self, norm: Norm) -> None:
         function, program = self.batch_norm, self.program
@@ -221,6 +222,7 @@ class ConvUnit(Unit):
         self.play("normalise", (_at(gamma), _at(beta), *moved), note)
         function.count, function.mean, function.variance = norm.count, norm.mean, norm.variance
         if running is not None and not moves:
+            program.finish()
             running.take(function.mean, function.variance, norm.count, norm.rule.forward.divisor)
 
     # --- backward ---------------------------------------------------------------------------------------
@@ -323,7 +325,7 @@ class ConvUnit(Unit):
         program = self.program
         if program.wants(number):
             buffer = program.gradient_buffer(number)
-            buffer[...] = gradient
+            program.waiting.after(lambda: np.copyto(buffer, gradient))
             program.give(number, buffer)
 
 

@@ -108,10 +108,17 @@ class RowsUnit(ImageUnit):
 
     def backward(self, walk: int) -> None:
         gx = self.gx[0]
-        if self.gy.written and gx is not None:
+        if not self.gy.written or gx is None:
+            return
+        adds = gx.claim()
+        if self.gy.slot.is_dense and not adds:
+            target = gx.slot.tensor
+            self.play("backward", (), lambda: packing.to_nhwc(self.tgy.address, target))
+        else:
+            self.program.finish()
             rows = self.gy.slot.view(self.program.memory.memory)
             images = rows.reshape(self.program.shape(self.inputs[0]))
-            copy_in(images, gx.slot, accumulate=gx.claim())
+            copy_in(images, gx.slot, accumulate=adds)
 
 
 class AddUnit(ImageUnit):

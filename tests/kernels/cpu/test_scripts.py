@@ -14,7 +14,7 @@ from undertow.kernels.cpu.jobs import here
 from undertow.kernels.cpu.library import Kernels
 from undertow.kernels.cpu.raw import winograd
 from undertow.kernels.cpu.raw.tensor import Tensor, scratch
-from undertow.kernels.cpu.scripts import Script
+from undertow.kernels.cpu.scripts import Script, play_all
 from undertow.kernels.cpu.threads import team
 
 _copy = Kernels("packing").copy_rows
@@ -102,6 +102,22 @@ def test_it_holds_for_its_team_and_its_scratch_memory_only():
         scratch().take(1 << 28)
     assert not script.play()
     cpu.set_threads(None)
+
+
+def test_many_in_one_go(threads):
+    a, b, ones = (np.full((60, 16), value, np.float32) for value in (0, 0, 1))
+    first = Script(lambda: team().run(60, lambda t, low, high: _add(ones, a, low, high)))
+    second = Script(lambda: team().run(60, lambda t, low, high: _add_backwards(a, b, low, high)))
+    for _ in range(20):
+        assert play_all([first, second, first])
+    assert (a == 40).all()
+    assert (b == sum(range(1, 40, 2))).all()
+    cpu.set_threads(7)
+    assert not play_all([first, second])
+    cpu.set_threads(threads)
+    assert not play_all([Script(lambda: None), second]), "one of them does not hold"
+    assert (a == 40).all(), "then none is played"
+    assert play_all([])
 
 
 def test_a_team_closed_by_another_thread_is_not_waited_for():

@@ -230,6 +230,25 @@ finish:
 end:
   ret void
 }
+
+; One script after the other.
+define void @undertow_play_all(i64* %scripts, i64 %count) {
+start:
+  br label %look
+look:
+  %i = phi i64 [ 0, %start ], [ %i1, %one ]
+  %more = icmp slt i64 %i, %count
+  br i1 %more, label %one, label %end
+one:
+  %at = getelementptr i64, i64* %scripts, i64 %i
+  %address = load i64, i64* %at
+  %script = inttoptr i64 %address to i64*
+  call void @undertow_play(i64* %script)
+  %i1 = add i64 %i, 1
+  br label %look
+end:
+  ret void
+}
 """
 
 
@@ -258,6 +277,7 @@ def native() -> dict[str, Any]:
         "tell": (None, address, address),
         "meet": (None, address, address),
         "play": (None, address),
+        "play_all": (None, address, address),
     }
     found = assemble("jobs", text, [f"undertow_{name}" for name in kinds])
     return {name: ctypes.CFUNCTYPE(*kind)(found[f"undertow_{name}"]) for name, kind in kinds.items()}
@@ -360,7 +380,7 @@ class Table:
         self.counter = np.zeros(1, np.int64)
         self._boxes = boxes
         self._numbers = np.zeros(4 + 3 * len(boxes), np.int64)
-        self._address = int(self._numbers.ctypes.data)
+        self.address = int(self._numbers.ctypes.data)
         self._play = native()["play"]
 
     def fill(self, lists: Sequence[Jobs]) -> None:
@@ -377,4 +397,4 @@ class Table:
         One native call, so that no interrupt of Python comes in between: helpers never wait for a caller that has
         gone, nor write to memory that it has given away.
         """
-        self._play(self._address)
+        self._play(self.address)

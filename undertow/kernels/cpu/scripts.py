@@ -7,9 +7,11 @@ Python code that works out the calls, which the data of the kernels drive out of
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
+
+import numpy as np
 
 from undertow.kernels.cpu.jobs import Jobs, Row, Table, here, native
 from undertow.kernels.cpu.raw.tensor import scratch
@@ -89,6 +91,21 @@ class Script:
         if self._met_at and self._met_at == self._lists[0].count:
             for jobs in self._lists:
                 jobs.count -= 1
+
+
+def play_all(scripts: Sequence[Script]) -> bool:
+    """Play them one after the other, without Python in between; False, and nothing is done, where one of them cannot."""
+    begin()
+    ours, version = team(), scratch().version
+    for script in scripts:
+        if script._team is not ours or script._version != version:
+            return False
+    addresses = np.array([script._table.address for script in scripts], np.int64)
+    with ours.busy:
+        if ours.closed:
+            return False
+        native()["play_all"](addresses.ctypes.data, len(scripts))
+    return True
 
 
 @cache

@@ -46,19 +46,19 @@ def _over_slots(pixels: int, call: Callable[[int, int, int, int], None]) -> None
     team().run(slots, task)
 
 
-def pivot(x: Tensor, centre: int) -> None:
-    """centre[c] = a value near the mean of channel c."""
-    _batchnorm.pivot(x.address, x.stride, x.c, x.pixels, centre)
+def pivot(x: Tensor, centre: int, when: int = 0) -> None:
+    """centre[c] = a value near the mean of channel c. when: address of an int64 that is 0 where this is not needed."""
+    _batchnorm.pivot(x.address, x.stride, x.c, x.pixels, centre, when)
 
 
-def statistics(x: Tensor, centre: int, sums: int, memory: Scratch) -> None:
-    """Adds the sums of x - centre and of its square to zeroed float64 [SLOTS][2][C]."""
+def statistics(x: Tensor, centre: int, sums: int, memory: Scratch, when: int = 0) -> None:
+    """Adds the sums of x - centre and of its square to zeroed float64 [SLOTS][2][C]; when: as for `pivot`."""
     with memory.frame():
         tmp = memory.take(_TMP * team().size)
         _over_slots(
             x.pixels,
             lambda t, s, p0, p1: _batchnorm.statistics(
-                x.address, x.stride, x.c, p0, p1, centre, sums + s * 16 * x.c, 8 * x.c, tmp + t * _TMP
+                x.address, x.stride, x.c, p0, p1, centre, sums + s * 16 * x.c, 8 * x.c, tmp + t * _TMP, when
             ),
         )
 

@@ -11,6 +11,7 @@ import math
 
 import numpy as np
 
+from undertow.kernels.cpu.source.batchnorm import idle
 from undertow.kernels.cpu.source.compiler import inline, kernel
 from undertow.kernels.cpu.source.simd import load_double, load_float, store_double, store_float, store_int
 
@@ -55,8 +56,11 @@ def clear(p, i0, i1):
 def statistics(sums, slots, C, centre, numbers, mean, variance, far, c0, c1):
     """Mean and variance from [groups][slots][2][C] sums of y - centre and of its square; centre 0: none.
 
-    C: channels of a group. far becomes 1 where, without a centre, the sums are too coarse.
+    C: channels of a group. Without a centre, far becomes 1 where the sums are too coarse; with one, nothing is done
+    while far, if there is one, is 0.
     """
+    if centre != 0 and idle(far):
+        return
     count = load_double(numbers)
     divisor = load_double(numbers + _FORWARD)
     for c in range(c0, c1):
