@@ -94,7 +94,7 @@ class Script:
 
 
 def play_all(scripts: Sequence[Script]) -> bool:
-    """Play them one after the other, without Python in between; False, and nothing is done, where one of them cannot."""
+    """Play one after the other without Python in between; False, and nothing is done, where one of them cannot."""
     begin()
     ours, version = team(), scratch().version
     for script in scripts:
