@@ -53,9 +53,9 @@ def test_a_planned_step_has_pytorchs_loss_gradients_and_statistics() -> None:
         parts: Any = list(block)  # type: ignore[call-overload]
         close(-layer.weight_updates, parts[0].weight.grad, 1e-2)
         bias = parts[1].bias if layer.batch_normalize else parts[0].bias
-        close(layer.parameters["biases"].grad, bias.grad, 1e-2)
+        close(-layer.bias_updates, bias.grad, 1e-2)
         if layer.batch_normalize:
-            close(layer.parameters["scales"].grad, parts[1].weight.grad, 1e-2)
+            close(-layer.scale_updates, parts[1].weight.grad, 1e-2)
             close(layer.rolling_mean, parts[1].running_mean, 1e-4)
             count = net.batch * layer.out_h * layer.out_w
             close(layer.rolling_variance, parts[1].running_var * (count - 1) / count, 1e-4)

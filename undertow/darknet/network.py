@@ -73,6 +73,7 @@ class Network:
         self._input_variable: Variable | None = None
         self.policy = learning_rate_policy(self.options, fork=dialect.fork)
         self.optimizer = self._make_optimizer()
+        self.all_finite = select.AllFinite()
         self.planned = True
         self._plans = NetworkPlans(self)
 

@@ -321,9 +321,16 @@ class ConvUnit(Unit):
             program.give(self.w, gw)
 
     def _give(self, number: int, gradient: Array) -> None:
-        """A copy of a small gradient, in the array of every replay: what reads it then finds it where it was."""
+        """A small gradient, subtracted from its sink, or copied into the array of every replay: what reads it then
+        finds it where it was.
+        """
         program = self.program
-        if program.wants(number):
+        if not program.wants(number):
+            return
+        sink = program.sink(number)
+        if sink is not None:
+            program.waiting.after(lambda: np.subtract(sink, gradient, out=sink))
+        else:
             buffer = program.gradient_buffer(number)
             program.waiting.after(lambda: np.copyto(buffer, gradient))
             program.give(number, buffer)

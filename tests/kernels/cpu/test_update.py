@@ -129,3 +129,19 @@ def test_what_kernels_cannot_move_together_goes_to_the_reference(rng):
         reference.momentum_update(*arrays, 1.0, 0.1, 0.1, 0.9)
     for made, right in zip(rows, alone, strict=True):
         assert all(np.array_equal(a, b) for a, b in zip(made, right, strict=True))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_numbers_that_are_not_finite_are_found_in_many_arrays(bad: float) -> None:
+    arrays = [np.ones(size, np.float32) for size in (1, 40000, 7)]
+    finite = select.AllFinite()
+    for _ in range(2):
+        assert finite(arrays)
+        for array in arrays:
+            for place in (0, array.size // 2, -1):
+                array[place] = bad
+                assert not finite(arrays)
+                array[place] = 0
+    assert finite([])
+    assert finite([a.astype(np.float64) for a in arrays]), "other types take the reference"
+    assert copy.deepcopy(finite)(arrays)

@@ -73,6 +73,8 @@ def first_ruined(net: Network) -> NonFiniteError | None:
 
 def check_updates(net: Network) -> None:
     """Raise NonFiniteError when an accumulated update is not finite; called before the parameters take it."""
+    if net.all_finite([array for layer in net.layers for array in layer.updates.values()]):
+        return
     for layer in reversed(net.layers):
         for name, array in layer.updates.items():
             if not select.all_finite(array):

@@ -30,6 +30,7 @@ from undertow.kernels.cpu.pooling import (
 )
 from undertow.kernels.cpu.threads import begin, get_threads, set_threads
 from undertow.kernels.cpu.update import (
+    AllFinite,
     Together,
     all_finite,
     caffe_update,
@@ -85,6 +86,7 @@ def supports(name: str, *args: Any) -> bool:
 
 
 __all__ = [
+    "AllFinite",
     "Together",
     "activate",
     "activate_backward",

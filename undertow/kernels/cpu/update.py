@@ -80,6 +80,26 @@ class Together:
             raw.move(self._rule, tuple(a.ctypes.data for a in arrays), arrays[0].size, own.ctypes.data)
 
 
+class AllFinite:
+    """`all_finite` of many arrays in one go; noted once, as in `Together`."""
+
+    def __init__(self) -> None:
+        self._key: list[int] = []
+        self._script: Script | None = None
+        self._found = np.zeros(1, np.int64)
+
+    def __call__(self, arrays: Sequence[Array]) -> bool:
+        key = [number for a in arrays for number in (a.ctypes.data, a.size)]
+        self._found[0] = 0
+        while self._script is None or key != self._key or not self._script.play():
+            self._key, self._script = key, Script(lambda: self._note(arrays))
+        return not self._found[0]
+
+    def _note(self, arrays: Sequence[Array]) -> None:
+        for a in arrays:
+            raw.find_infinite(a.ctypes.data, a.size, scratch(), self._found.ctypes.data)
+
+
 def all_finite(x: Array) -> bool:
     """`reference.all_finite`."""
     return raw.all_finite(x.ctypes.data, x.size, scratch())

@@ -33,12 +33,15 @@ def move(rule: str, arrays: tuple[int, ...], count: int, numbers: int) -> None:
 def all_finite(values: int, count: int, memory: Scratch) -> bool:
     """Whether there is no NaN and no infinity among them."""
     found = np.zeros(1, np.int64)
+    find_infinite(values, count, memory, found.ctypes.data)
+    return not found[0]
+
+
+def find_infinite(values: int, count: int, memory: Scratch, found: int) -> None:
+    """The int64 at `found` becomes 1 where there is a NaN or an infinity."""
     with memory.frame():
         tmp = memory.take(64 * team().size)
         team().run(
             ceil_div(count, _UNIT),
-            lambda t, a, b: _update.find_infinite(
-                values, a * _UNIT, min(count, b * _UNIT), tmp + 64 * t, found.ctypes.data
-            ),
+            lambda t, a, b: _update.find_infinite(values, a * _UNIT, min(count, b * _UNIT), tmp + 64 * t, found),
         )
-    return not found[0]
