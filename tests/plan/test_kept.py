@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import undertow as ut
-from undertow.functions import linear
+from undertow.functions import conv2d, linear, max_pool2d
 from undertow.plans import Planned, plan
+from undertow.plans.unit_conv_pool import ConvPoolUnit
 
 
 class BlobNet:
@@ -124,6 +125,58 @@ def test_a_blob_of_another_shape_gets_new_arrays() -> None:
         x = np.random.default_rng(rows).standard_normal((rows, 3))
         planned(x)
         check(planned, net, x, ["fc1"])
+
+
+class PooledNet:
+    """conv -> pool, with a rectifier in place behind either, -> squared error."""
+
+    def __init__(self, first: bool, second: bool) -> None:
+        rng = np.random.default_rng(5)
+        self.first, self.second = first, second
+        self.w = ut.Parameter(rng.standard_normal((6, 2, 3, 3)).astype(np.float32), name="w")
+        self.b = ut.Parameter(rng.standard_normal(6).astype(np.float32), name="b")
+
+    def train(self, x: np.ndarray) -> ut.Variable:
+        y = conv2d(ut.Variable(x, requires_grad=False), self.w, self.b, pad=1)
+        y.name = "conv"
+        if self.first:
+            y = ut.relu(y)
+            y.name = "conv"
+        z = max_pool2d(y, 2)
+        z.name = "pool"
+        if self.second:
+            z = ut.relu(z)
+            z.name = "pool"
+        loss = (z * z).sum()
+        loss.backward()
+        return loss
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("second", [False, True])
+@pytest.mark.parametrize("names", [[], ["conv"], ["pool"], ["conv", "pool"]], ids=str)
+def test_what_lies_before_a_pooling_is_kept_and_changes_no_digit(first: bool, second: bool, names: list[str]) -> None:
+    net = PooledNet(first, second)
+    planned, without = plan(net.train, persistent=names), plan(net.train)
+    for k in range(5):
+        x = np.random.default_rng(k).standard_normal((3, 2, 8, 6)).astype(np.float32)
+        found = []
+        for step in (planned, without):
+            net.w.clear_grad()
+            net.b.clear_grad()
+            step(x)
+            found.append((net.w.grad.copy(), net.b.grad.copy()))
+        np.testing.assert_array_equal(found[0][0], found[1][0])
+        np.testing.assert_array_equal(found[0][1], found[1][1])
+        watch = plan(net.train, persistent=names)  # its first run is no replay
+        watch(x)
+        for name in names:
+            np.testing.assert_allclose(planned.kept[name].data, watch.kept[name].data, rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(planned.kept[name].grad, watch.kept[name].grad, rtol=1e-5, atol=1e-5)
+    for step in (planned, without):
+        assert step.last is not None
+        fused = [unit for unit in step.last.units if isinstance(unit, ConvPoolUnit)]
+        assert len(fused) == 1
 
 
 @pytest.mark.parametrize("names", [["nothing"], []])

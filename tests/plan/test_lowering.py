@@ -17,6 +17,7 @@ from undertow.kernels.reference.batchnorm import DARKNET_CPU
 from undertow.plans import Planned, plan
 from undertow.plans.ordinary import Ordinary
 from undertow.plans.unit_conv import ConvUnit
+from undertow.plans.unit_conv_pool import ConvPoolUnit
 from undertow.plans.unit_images import MaxPoolUnit, RowsUnit
 
 Block = Callable[..., ut.Variable]
@@ -116,6 +117,17 @@ def pooled(b: Blocks, x: ut.Variable) -> ut.Variable:
     return b.conv("g", z, 4, 1, bias=True)
 
 
+def few_channels_pooled(b: Blocks, x: ut.Variable) -> ut.Variable:
+    """First layers whose pooling is done with them, with and without an activation, and others where it may not be:
+    read twice, windows that overlap, an input that wants its gradient."""
+    y = max_pool2d(b.conv("a", x, 7, 5, bias=True), 2)
+    z = max_pool2d(relu(b.conv("d", x, 16, bias=True)), 2)
+    twice = b.conv("e", x, 6, bias=True)
+    z = concat([y, leaky(max_pool2d(b.conv("c", x, 20), 2)), z], axis=1)
+    z = concat([z, max_pool2d(twice, 2), twice[:, :, 1::2, ::2], max_pool2d(b.conv("f", x, 5), 4, 2, 1)], axis=1)
+    return b.conv("h", max_pool2d(b.conv("g", y, 9), 2), 3) + b.conv("i", max_pool2d(z, 2), 3, bias=True)
+
+
 def lenet_like(b: Blocks, x: ut.Variable) -> ut.Variable:
     x = max_pool2d(relu(b.conv("a", x, 6, 5, bias=True)), 2)
     x = avg_pool2d(b.conv("b", x, 10, bias=True), 2).reshape((x.shape[0], -1))
@@ -149,6 +161,7 @@ NETS = {
         mobilenet_like,
         groups_with_norm,
         without_norm,
+        few_channels_pooled,
         lenet_like,
         rows_of_every_kind,
         branches_of_every_kind,
@@ -227,6 +240,15 @@ def test_a_pooling_is_fused_where_it_alone_reads_what_can_be_undone() -> None:
     makers = [unit for unit in trial.planned.last.units if isinstance(unit, ConvUnit) and unit.pool is not None]
     assert [unit.pool for unit in makers] == fused
     assert len(fused) == 3  # behind a, c and d
+
+
+def test_a_pooling_is_done_with_a_first_layer_that_it_alone_reads() -> None:
+    trial = Trial(few_channels_pooled)
+    for _ in range(4):
+        trial.both(trial.data())
+    expected = {("Conv", "MaxPool2d"), ("Conv", "MaxPool2d", "DarknetActivation"), ("Conv", "Relu", "MaxPool2d")}
+    assert set(trial.calls(ConvPoolUnit)) == expected
+    assert len(trial.calls(ConvPoolUnit)) == 3
 
 
 @pytest.mark.parametrize("net", NETS.values(), ids=NETS)

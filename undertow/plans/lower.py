@@ -22,6 +22,7 @@ from undertow.plans.ordinary import Ordinary
 from undertow.plans.record import Call
 from undertow.plans.unit import Unit
 from undertow.plans.unit_conv import Chain, ConvUnit
+from undertow.plans.unit_conv_pool import ConvPoolUnit, PooledChain, can_pool
 from undertow.plans.unit_folded import FoldedUnit
 from undertow.plans.unit_images import (
     AddUnit,
@@ -82,7 +83,8 @@ class _Matcher:
         if (kind is Conv and self._is_convolution(call)) or (kind is Linear and self._is_linear(call)):
             chain = self._chain(number, call)
             if self._is_trained(chain):
-                return ConvUnit(program, chain)
+                pooled = self._pooled(chain)
+                return ConvUnit(program, chain) if pooled is None else ConvPoolUnit(program, pooled)
             return Ordinary(program, calls) if self._is_read_once(call, chain) else FoldedUnit(program, chain)
         maker = _MAKERS.get(kind)
         if maker is not None and all(self._is_image(x) for x in call.inputs):
@@ -151,6 +153,24 @@ class _Matcher:
             if residual is not None:
                 chain = Chain(number, chain.norm, chain.activation, chain.slope, after, residual)
         return chain
+
+    def _pooled(self, chain: Chain) -> PooledChain | None:
+        """A chain with the max pooling that alone reads its result, and an activation behind that."""
+        program = self.program
+        (last,) = program.calls[chain.calls[-1]].outputs
+        is_root = any(last == root for walk in program.walks for root, _ in walk.roots)
+        pool = None if is_root else self._only_reader(chain.calls[-1], chain.conv, seen=False)
+        if pool is None or not can_pool(program, chain, pool):
+            return None
+        if last != program.calls[chain.conv].outputs[0] and last in program.kept_gradients():
+            return None
+        after = None
+        if chain.activation is None and last not in program.returned:
+            after = self._only_reader(pool, chain.conv)
+        slope = None if after is None else slope_of(program.calls[after])
+        if slope is None:
+            return PooledChain(chain, pool, slope=chain.slope)
+        return PooledChain(chain, pool, after, slope)
 
     def _last_in_place(self, output: int) -> int | None:
         """The value that layers working in place have made of one whose gradient is kept."""

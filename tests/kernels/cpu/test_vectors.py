@@ -13,13 +13,14 @@ from undertow.errors import UndertowError
 from undertow.kernels.cpu import target
 
 HERE = Path(__file__).parent
+KERNELS = ("convolution", "pooling", "batchnorm", "activation", "rows_pool")
 
 
 @pytest.mark.skipif(target.target().lanes == 8, reason="this processor has one vector width only")
 def test_all_kernels_with_vectors_of_eight():
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", "not random"]
-        + [str(HERE / f"test_{name}.py") for name in ("convolution", "pooling", "batchnorm", "activation")],
+        + [str(HERE / f"test_{name}.py") for name in KERNELS],
         env={**os.environ, "UNDERTOW_VECTOR": "8"},
         cwd=HERE.parents[2],
         capture_output=True,
