@@ -77,7 +77,7 @@ def train_mode() -> Iterator[None]:
 
 @contextlib.contextmanager
 def precision(level: Precision) -> Iterator[None]:
-    """Choose the kernels: "fast" (Winograd F(4x4)), "precise" (F(2x2), direct), "reference" (NumPy)."""
+    """Choose the kernels: "fast" (Winograd F(4x4), F(5x5)), "precise" (F(2x2), direct), "reference" (NumPy)."""
     if level not in PRECISIONS:
         raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, got {level!r}")
     before, modes.precision = modes.precision, level

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 
 import numpy as np
@@ -58,6 +59,10 @@ GRID = {
     "winograd, no padding": (1, 20, 48, 19, 18, (3, 3), ConvGeometry()),
     "winograd, uneven padding": (1, 20, 48, 19, 18, (3, 3), ConvGeometry(pad=(3, 1, 0, 2))),
     "winograd, several blocks of k": (1, 300, 40, 12, 12, (3, 3), ConvGeometry(pad=(1, 1, 1, 1))),
+    "winograd, larger tiles": (2, 48, 64, 14, 14, (3, 3), ConvGeometry(pad=(1, 1, 1, 1))),
+    "winograd, larger tiles, mosaic": (8, 33, 50, 7, 7, (3, 3), ConvGeometry(pad=(1, 1, 1, 1))),
+    "winograd, larger tiles, uneven padding": (2, 21, 23, 14, 14, (3, 3), ConvGeometry(pad=(2, 0, 0, 2))),
+    "winograd, larger tiles, several blocks of k": (2, 300, 40, 14, 14, (3, 3), ConvGeometry(pad=(1, 1, 1, 1))),
     "winograd 5x5, few tiles": (2, 20, 40, 11, 12, (5, 5), ConvGeometry(pad=(2, 2, 2, 2))),
     "winograd 5x5, many tiles": (3, 20, 37, 33, 30, (5, 5), ConvGeometry(pad=(2, 2, 2, 2))),
     "winograd 5x5, no padding, odd sizes": (9, 20, 50, 13, 12, (5, 5), ConvGeometry()),
@@ -131,11 +136,18 @@ def test_images_share_tiles(n, size, tiles, images):
 
 
 @pytest.mark.parametrize(
-    ("kernel", "level", "bound"), [(3, "fast", 4e-6), (3, "precise", 1.5e-6), (5, "fast", 1e-5), (5, "precise", 3e-6)]
+    ("kernel", "level", "size", "bound"),
+    [
+        (3, "fast", (1, 13), 4e-6),
+        (3, "fast", (2, 14), 6e-6),
+        (3, "precise", (1, 13), 1.5e-6),
+        (5, "fast", (1, 13), 1e-5),
+        (5, "precise", (1, 13), 3e-6),
+    ],
 )
-def test_error_at_many_channels(kernel, level, bound, rng):
+def test_error_at_many_channels(kernel, level, size, bound, rng):
     """Sums over 9 * 512 or 25 * 512 products."""
-    x = rng.standard_normal((1, 512, 13, 13)).astype(np.float32)
+    x = rng.standard_normal((size[0], 512, size[1], size[1])).astype(np.float32)
     w = rng.standard_normal((64, 512, kernel, kernel)).astype(np.float32)
     geometry = ConvGeometry(pad=(kernel // 2,) * 4)
     with precision(level):
@@ -210,6 +222,41 @@ def test_the_grid_takes_both_ways_through_winograd(form):
     assert ways == {True, False}
 
 
+@pytest.mark.parametrize("form", [43, 53, 23])
+@pytest.mark.parametrize("case", [c for c in GRID if c.startswith("winograd,")])
+def test_every_form_in_every_way(form, case, rng):
+    """Whichever form a shape would choose."""
+    n, ci, co, h, w, kernel, geometry = GRID[case]
+    layer = Convolution(n, h, w, ci, co, kernel, geometry, fast=True)
+    layer.form = form
+    x, gx = GuardedTensor(n, ci, h, w), GuardedTensor(n, ci, h, w)
+    y, gy = (GuardedTensor(n, co, layer.out_h, layer.out_w) for _ in range(2))
+    x.array[:] = rng.standard_normal(x.array.shape)
+    gy.array[:] = rng.standard_normal(gy.array.shape)
+    weights = rng.standard_normal((co, ci, *kernel)).astype(np.float32)
+    gw, memory = GuardedBytes(weights.nbytes), GuardedScratch()
+    layer.forward_oihw(x.tensor, weights.ctypes.data, y.tensor, memory)
+    layer.backward_data_oihw(gy.tensor, weights.ctypes.data, gx.tensor, memory)
+    layer.backward_weights_oihw(x.tensor, gy.tensor, gw.address, memory)
+    for guarded in (x, gx, y, gy, gw, memory):
+        guarded.check()
+    found = np.ctypeslib.as_array((ctypes.c_float * weights.size).from_address(gw.address)).reshape(weights.shape)
+    assert relative_error(y.array, definitions.conv2d(x.array, weights, None, geometry)) < TOLERANCE["fast"]
+    expected = definitions.conv2d_backward_data(gy.array, weights, x.array.shape, geometry)
+    assert relative_error(gx.array, expected) < TOLERANCE["fast"]
+    expected = definitions.conv2d_backward_weights(gy.array, x.array, weights.shape, geometry)
+    assert relative_error(found, expected) < TOLERANCE["fast"]
+
+
+@pytest.mark.parametrize(
+    ("n", "size", "channels", "form"),
+    [(8, 14, 256, 53), (8, 7, 512, 53), (2, 26, 512, 43), (1, 13, 512, 43), (8, 28, 128, 43)],
+)
+def test_larger_tiles_where_they_save_products(n, size, channels, form):
+    layer = Convolution(n, size, size, channels, channels, (3, 3), ConvGeometry(pad=(1, 1, 1, 1)), fast=True)
+    assert layer.form == form
+
+
 @pytest.mark.parametrize("case", ["winograd, many tiles", "winograd, few tiles", "1x1, odd outputs", "first layer"])
 def test_transposing_packed_weights_equals_packing_transposed(case, rng):
     n, ci, co, h, w, kernel, geometry = GRID[case]
@@ -259,6 +306,7 @@ def test_every_form_of_weights_gives_the_same_bits(case, level, rng):
 KINDS = [
     "first layer",
     "winograd, few tiles",
+    "winograd, larger tiles, mosaic",
     "winograd, mosaic",
     "winograd, many tiles",
     "winograd 5x5, few tiles",

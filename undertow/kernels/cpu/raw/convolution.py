@@ -25,7 +25,7 @@ class Convolution:
     def __init__(
         self, n: int, h: int, w: int, inputs: int, outputs: int, kernel: Pair, geometry: ConvGeometry, fast: bool
     ) -> None:
-        """geometry.groups is ignored: the caller cuts groups apart. fast: F(4x4) where it pays."""
+        """geometry.groups is ignored: the caller cuts groups apart. fast: F(4x4), F(5x5) where they pay."""
         self.inputs, self.outputs = inputs, outputs
         (sy, sx), (dy, dx) = geometry.stride, geometry.dilation
         self.window = Window(*kernel, sy, sx, dy, dx, geometry.pad[0], geometry.pad[2])
@@ -52,13 +52,11 @@ class Convolution:
             return False
         if min(self.inputs, self.outputs) < _FEW_CHANNELS:
             return False
-        out, before = (self.out_h, self.out_w), (self.window.top, self.window.left)
-
-        def cost(form: int) -> int:
-            return winograd.tiles_of(n, size, out, before, form) * winograd.tile_of(form) ** 2
-
-        self.form = min(forms, key=cost)
-        return cost(self.form) * 3 <= self.taps * n * self.out_h * self.out_w * 2
+        images = n, size, (self.out_h, self.out_w), (self.window.top, self.window.left)
+        self.form = min(forms, key=lambda form: winograd.products(*images, form))
+        if self.form == 43 and winograd.larger_tiles_pay(*images, self.inputs, self.outputs):
+            self.form = 53
+        return winograd.products(*images, self.form) * 3 <= self.taps * n * self.out_h * self.out_w * 2
 
     @property
     def _opposite_padding(self) -> Pair:

@@ -1,6 +1,6 @@
 """3x3 and 5x5 convolutions with stride 1 by Winograd's method, all threads.
 
-f: 10 m + window, for tiles of m x m results: 43 ("fast"), 23 ("precise"), 45 (5x5 windows, "fast").
+f: 10 m + window, for tiles of m x m results: 43 and 53 ("fast"), 23 ("precise"), 45 (5x5 windows, "fast").
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ PACKED, PACKED_OPPOSITE, OIHW, OIHW_OPPOSITE, OIHW_MINUS = (
 
 FEW = 256  # up to so many tiles, large weights are transformed panel by panel and never stored as a whole
 _PAD = 320  # bytes between slabs, as in source/winograd.py
+_KU = 128  # channels of large weights per transform, as there
 _TMP = 64 * 64  # scratch of one tile's transforms
 _BLOCK = 50 * 1024  # scratch for transposing weights
 
@@ -90,6 +91,21 @@ def tiles_of(n: int, size: Pair, out: Pair, before: Pair, f: int) -> int:
     return _grid(n, size, out, before, f)[0].tiles
 
 
+def products(n: int, size: Pair, out: Pair, before: Pair, f: int) -> int:
+    """Number of products per pair of an input and an output channel."""
+    return tiles_of(n, size, out, before, f) * tile_of(f) ** 2
+
+
+def larger_tiles_pay(n: int, size: Pair, out: Pair, before: Pair, x: int, y: int) -> bool:
+    """Whether 53 is faster than 43 for x -> y channels.
+
+    Only where weights are transformed panel by panel: elsewhere the larger blocks leave the cache. The transforms of
+    the weights take as long as the products of some 16 tiles.
+    """
+    small, large = (tiles_of(n, size, out, before, f) for f in (43, 53))
+    return _few(large, x, y) and (large + 16) * tile_of(53) ** 2 * 33 < (small + 16) * tile_of(43) ** 2 * 32
+
+
 def _row(channels: int) -> int:
     """Bytes between the tiles of V and M, as in source/winograd.py."""
     row = ceil_div(channels, 16) * 64
@@ -98,14 +114,25 @@ def _row(channels: int) -> int:
 
 def _few(tiles: int, x: int, y: int) -> bool:
     """Whether weights of x times y channels are large beside the tiles of both sides."""
-    return tiles <= FEW and 2 * tiles * (x + y) <= 3 * x * y
+    return tiles <= FEW and tiles * (x + y) <= 2 * x * y
 
 
 def _block(tiles: int, x: int, y: int) -> int:
-    """Tiles per block: what keeps both transformed sides in the second-level cache, and all threads busy."""
-    if tiles < 96:
-        return 24
-    return 96 if tiles >= 768 and x + y <= 128 else 48
+    """Tiles per block: what keeps both transformed sides in the second-level cache, and all threads busy.
+
+    As few fewer as give two threads equal work: the block at the end is seldom whole.
+    """
+    most = 24 if tiles < 96 else 96 if tiles >= 768 and x + y <= 128 else 48
+
+    def longer(block: int) -> int:
+        first = ceil_div(tiles, block) // 2 * block
+        return max(first, tiles - first)
+
+    best = most
+    for block in range(most - 4, most * 2 // 3, -4):
+        if longer(block) * 20 < longer(best) * 19:
+            best = block
+    return best
 
 
 def _vectors(channels: int) -> int:
@@ -164,7 +191,7 @@ def _many_forward(
 
         team().run(
             panels,
-            lambda t, a, b: _weights.forward(form, f, w, u + a * x.c * 64, us, x.c, y.c, a, b, tmp + t * step),
+            lambda t, a, b: _weights.forward(form, f, w, u + a * x.c * 64, us, x.c, y.c, a, b, 0, x.c, tmp + t * step),
         )
         over_blocks(ceil_div(tiles, T), then.sums, y.c, call)
 
@@ -182,7 +209,7 @@ def _few_forward(
     form: int,
 ) -> None:
     nn, tiles, panels = tile_of(f) ** 2, grid.tiles, ceil_div(y.c, 16)
-    own = _TMP + _BLOCK + 256 + nn * 128 + nn * (tiles * 192 + _PAD) + nn * (2 * x.c * 64 + _PAD)
+    own = _TMP + _BLOCK + 256 + nn * 128 + nn * (tiles * 192 + _PAD) + nn * (2 * min(x.c, _KU) * 64 + _PAD)
     step = align(max(own, _TMP + nn * 4 * (x.c + 16)))
     with memory.frame():
         v = memory.take(nn * (tiles * _row(x.c) + _PAD))
@@ -220,7 +247,7 @@ def _few_backward_weights(
     x: Tensor, gy: Tensor, gw: int, top: int, left: int, f: int, grid: Grid, memory: Scratch, form: int
 ) -> None:
     nn, tiles, panels = tile_of(f) ** 2, grid.tiles, ceil_div(gy.c, 16)
-    own = _TMP + _BLOCK + nn * (2 * x.c * 64 + _PAD)
+    own = _TMP + _BLOCK + nn * (2 * min(x.c, _KU) * 64 + _PAD)
     step = align(max(own, _TMP + nn * 4 * (max(x.c, gy.c) + 32)))
     with memory.frame():
         v = memory.take(nn * (tiles * _row(x.c) + _PAD))
@@ -263,5 +290,7 @@ def _many_backward_weights(
         packing.add_parts(u, u + size, size, slices - 1, size // 4)
         team().run(
             panels,
-            lambda t, a, b: _weights.backward(form, f, u + a * x.c * 64, us, gw, x.c, gy.c, a, b, tmp + t * step),
+            lambda t, a, b: _weights.backward(
+                form, f, u + a * x.c * 64, us, gw, x.c, gy.c, a, b, 0, x.c, tmp + t * step
+            ),
         )

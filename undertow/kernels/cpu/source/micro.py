@@ -45,6 +45,7 @@ from undertow.kernels.cpu.source.simd import (
 
 # Tile heights. 12 rows x 2 vectors or 6 rows x 2 vectors fill the 32 or 16 vector registers.
 ROWS, ROWS2, ROWS3 = (12, 8, 4) if LANES == 16 else (6, 4, 2)
+HALF = ROWS // 2  # of 18 rows, as few tiles of Winograd's are, a third are not computed in vain
 PER_PANEL = 16 // LANES  # vectors in one row of a panel
 PAIRED = LANES == 16  # two panels in one tile
 
@@ -196,7 +197,7 @@ def _make_tn(rows, panels):
     return tile_tn
 
 
-_nn_a1, _nn_b1, _nn_c1 = (_make_nn(rows, 1) for rows in (ROWS, ROWS2, ROWS3))
+_nn_a1, _nn_b1, _nn_h1, _nn_c1 = (_make_nn(rows, 1) for rows in (ROWS, ROWS2, HALF, ROWS3))
 _ind_a1, _ind_b1, _ind_c1 = (_make_ind(rows, 1) for rows in (ROWS, ROWS2, ROWS3))
 _tn_a1, _tn_b1, _tn_c1 = (_make_tn(rows, 1) for rows in (ROWS, ROWS2, ROWS3))
 
@@ -208,8 +209,10 @@ def nn1(n, A, lda, taps, ta, K, B, pb, C, ldc, cols, acc):
         m = min(n, ROWS)
         if m > ROWS2:
             _nn_a1(m, A, lda, taps, ta, K, B, pb, C, ldc, cols, acc)
-        elif m > ROWS3:
+        elif m > HALF:
             _nn_b1(m, A, lda, taps, ta, K, B, pb, C, ldc, cols, acc)
+        elif m > ROWS3:
+            _nn_h1(m, A, lda, taps, ta, K, B, pb, C, ldc, cols, acc)
         else:
             _nn_c1(m, A, lda, taps, ta, K, B, pb, C, ldc, cols, acc)
         A += m * lda
@@ -252,7 +255,7 @@ def tn1(n, A, columns, lda, T, B, ldb, pb, C, pc, acc):
 
 
 if PAIRED:
-    _nn_a2, _nn_b2, _nn_c2 = (_make_nn(rows, 2) for rows in (ROWS, ROWS2, ROWS3))
+    _nn_a2, _nn_b2, _nn_h2, _nn_c2 = (_make_nn(rows, 2) for rows in (ROWS, ROWS2, HALF, ROWS3))
     _ind_a2, _ind_b2, _ind_c2 = (_make_ind(rows, 2) for rows in (ROWS, ROWS2, ROWS3))
     _tn_a2, _tn_b2, _tn_c2 = (_make_tn(rows, 2) for rows in (ROWS, ROWS2, ROWS3))
 
@@ -265,8 +268,10 @@ if PAIRED:
             m = min(n, ROWS)
             if m > ROWS2:
                 _nn_a2(m, A, lda, taps, ta, K, B, pb, C, ldc, cols, acc)
-            elif m > ROWS3:
+            elif m > HALF:
                 _nn_b2(m, A, lda, taps, ta, K, B, pb, C, ldc, cols, acc)
+            elif m > ROWS3:
+                _nn_h2(m, A, lda, taps, ta, K, B, pb, C, ldc, cols, acc)
             else:
                 _nn_c2(m, A, lda, taps, ta, K, B, pb, C, ldc, cols, acc)
             A += m * lda

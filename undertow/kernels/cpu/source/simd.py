@@ -106,6 +106,37 @@ def store(typingctx, p, v):
     return types.void(p, vector), codegen
 
 
+def load_row(n):
+    """An intrinsic (p, step): the n vectors at p, p + step, ... as a tuple."""
+
+    @intrinsic
+    def load_row(typingctx, p, step):
+        def codegen(context, builder, sig, args):
+            at = [builder.add(args[0], builder.mul(args[1], ir.Constant(I64, k))) for k in range(n)]
+            row = [builder.load(pointer(builder, address), align=4) for address in at]
+            return context.make_tuple(builder, sig.return_type, row)
+
+        return types.UniTuple(vector, n)(types.int64, types.int64), codegen
+
+    return load_row
+
+
+def store_row(n):
+    """An intrinsic (p, step, vectors): a tuple of n vectors to p, p + step, ..."""
+
+    @intrinsic
+    def store_row(typingctx, p, step, vectors):
+        def codegen(context, builder, sig, args):
+            for k in range(n):
+                address = builder.add(args[0], builder.mul(args[1], ir.Constant(I64, k)))
+                builder.store(builder.extract_value(args[2], k), pointer(builder, address), align=4)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64, types.UniTuple(vector, n)), codegen
+
+    return store_row
+
+
 @intrinsic
 def load_part(typingctx, p, n):
     """The first n floats at p (all if n >= LANES), zeros behind them; nothing beyond them is read."""

@@ -1,4 +1,4 @@
-"""Winograd F(m x m, r x r), stride 1, for all three passes: F(4, 3), F(2, 3) and F(4, 5). NHWC.
+"""Winograd F(m x m, r x r), stride 1, for all three passes: F(4, 3), F(5, 3), F(2, 3) and F(4, 5). NHWC.
 
     forward           Y  = A^T [ sum over ci of (G w G^T) * (B^T x B) ] A
     gradient of x     the same on dY, with transposed and flipped weights
@@ -6,7 +6,9 @@
 
 S. Winograd 1980; A. Lavin, S. Gray 2016, "Fast algorithms for convolutional neural networks". The points for
 n = 6 are 0, +-1/sqrt(2), +-sqrt(2), infinity: twice as accurate in float32 as the usual 0, +-1, +-2, infinity.
-Those for n = 8 are 0, +-1/2, +-1, +-2, infinity: none of a grid around them does better by more than chance.
+Those for n = 8 are 0, +-1/2, +-1, +-2, infinity: none of a grid around them does better by more than chance. Those for
+n = 7 are +-1/4, +-7/8, +-7/4, infinity: pairs alone make half the error of 0, infinity and five others (forward 1.5,
+gradients of weights 2 times that of n = 6).
 
 Kernels take f = 10 m + r. Layouts, n = m + r - 1, strides in bytes, slabs padded by a few cache lines because n * n
 streams a power of two apart would share one set of the cache:
@@ -34,21 +36,25 @@ from undertow.kernels.cpu.source.simd import (
     zero,
 )
 from undertow.kernels.cpu.source.winograd_tiles import (
-    grad2,
-    grad4,
-    grad45,
-    input2,
-    input4,
-    input45,
-    output2,
-    output4,
-    output45,
+    gradients23,
+    gradients43,
+    gradients45,
+    gradients53,
+    inputs23,
+    inputs43,
+    inputs45,
+    inputs53,
+    outputs23,
+    outputs43,
+    outputs45,
+    outputs53,
 )
 from undertow.kernels.cpu.source.winograd_weights import BLOCK, TMP
 from undertow.kernels.cpu.source.winograd_weights import backward as weights_backward
 from undertow.kernels.cpu.source.winograd_weights import forward as weights_forward
 
 KC = 256  # rows of B per pass: two panels are 32 KB
+KU = 128  # channels of large weights that are transformed at a time: two panels of all slabs stay in the cache
 PAD = 320  # bytes between slabs
 
 
@@ -142,12 +148,14 @@ def input_block(f, x, xs, H, W, C, pt, pl, grid, t0, t1, V, lda, ss, pad, tmp):
         else:
             fetch(x, xs, H, W, C, grid, group, Y, X, n, pad, Cp)
             source, rs, cs = pad, n * 4 * Cp, 4 * Cp
-        if n == 6:
-            input4(source, rs, cs, Cp, v, ss, tmp)
-        elif n == 8:
-            input45(source, rs, cs, Cp, v, ss, tmp)
+        if f == 43:
+            inputs43(source, rs, cs, Cp, v, ss, tmp)
+        elif f == 53:
+            inputs53(source, rs, cs, Cp, v, ss, tmp)
+        elif f == 45:
+            inputs45(source, rs, cs, Cp, v, ss, tmp)
         else:
-            input2(source, rs, cs, Cp, v, ss, tmp)
+            inputs23(source, rs, cs, Cp, v, ss, tmp)
         group, ty, tx = _next(group, ty, tx, th, tw)
 
 
@@ -171,12 +179,15 @@ def gradient_block(f, dy, ds, H, W, C, grid, t0, t1, D, ss, ps, pad, tmp):
                 store(pad + k, zero())
             fetch(dy, ds, H, W, C, grid, group, Y, X, m, pad, Cp)
             source, rs, cs = pad, m * 4 * Cp, 4 * Cp
+        d = D + (t - t0) * 64
         if f == 43:
-            grad4(source, rs, cs, Cp, D + (t - t0) * 64, ss, ps, tmp)
+            gradients43(source, rs, cs, Cp, d, ss, ps, tmp)
+        elif f == 53:
+            gradients53(source, rs, cs, Cp, d, ss, ps, tmp)
         elif f == 45:
-            grad45(source, rs, cs, Cp, D + (t - t0) * 64, ss, ps, tmp)
+            gradients45(source, rs, cs, Cp, d, ss, ps, tmp)
         else:
-            grad2(source, rs, cs, Cp, D + (t - t0) * 64, ss, ps, tmp)
+            gradients23(source, rs, cs, Cp, d, ss, ps, tmp)
         group, ty, tx = _next(group, ty, tx, th, tw)
 
 
@@ -264,11 +275,13 @@ def output_block(
         if direct:
             target, rs, cs = y + ((image * H + y0) * W + x0) * ys, W * ys, ys
         if f == 43:
-            output4(source, ss, Cp, target, rs, cs, tmp)
+            outputs43(source, ss, Cp, target, rs, cs, tmp)
+        elif f == 53:
+            outputs53(source, ss, Cp, target, rs, cs, tmp)
         elif f == 45:
-            output45(source, ss, Cp, target, rs, cs, tmp)
+            outputs45(source, ss, Cp, target, rs, cs, tmp)
         else:
-            output2(source, ss, Cp, target, rs, cs, tmp)
+            outputs23(source, ss, Cp, target, rs, cs, tmp)
         if not direct:
             _write_parts(m, target, rs, cs, y, ys, H, W, C, grid, group, Y, X, acc, bias, slope, s1, s2)
         elif sums:
@@ -322,7 +335,7 @@ def few_forward(
     """Output panels p0..p1, from V of all tiles. form: of the weights, see winograd_weights.py."""
     _, n = _sizes(f)
     lda = _row(Ci)
-    ldm, us = 128 + 64, 2 * Ci * 64 + PAD
+    ldm, us = 128 + 64, 2 * min(Ci, KU) * 64 + PAD
     sv, sm = tiles * lda + PAD, tiles * ldm + PAD
     part = tmp + TMP + BLOCK
     pad = part + 256
@@ -331,11 +344,11 @@ def few_forward(
     for p in range(p0, p1, 2):
         both = min(2, p1 - p)
         cols = 16 * both
-        weights_forward(form, f, w, U, us, Ci, Co, p, p + both, tmp)
-        for e in range(n * n):
-            for k in range(0, Ci, KC):
-                A, B = V + e * sv + 4 * k, U + e * us + k * 64
-                nn(tiles, A, lda, 1, 0, min(KC, Ci - k), B, Ci * 64, M + e * sm, ldm, cols, k > 0)
+        for k in range(0, Ci, KU):
+            kc = min(KU, Ci - k)
+            weights_forward(form, f, w, U, us, Ci, Co, p, p + both, k, k + kc, tmp)
+            for e in range(n * n):
+                nn(tiles, V + e * sv + 4 * k, lda, 1, 0, kc, U + e * us, kc * 64, M + e * sm, ldm, cols, k > 0)
         output_block(
             f, y + 64 * p, ys, Ho, Wo, min(cols, Co - 16 * p), grid, 0, tiles, M, ldm, sm, pad, tmp, acc,
             bias + 64 * p if bias else 0, slope, sums + 128 * p if sums else 0, sq, part,
@@ -354,15 +367,17 @@ def few_gradient(f, dy, ds, H, W, C, grid, tiles, t0, t1, D, tmp):
 def few_backward_weights(form, f, V, D, dW, Ci, Co, tiles, p0, p1, tmp):
     """dW panels p0..p1, as form says, from V and D of all tiles."""
     _, n = _sizes(f)
-    lda, us = _row(Ci), 2 * Ci * 64 + PAD
+    lda, us = _row(Ci), 2 * min(Ci, KU) * 64 + PAD
     sv, sm = tiles * lda + PAD, (Co + 15) // 16 * tiles * 64 + PAD
     dU = tmp + TMP + BLOCK
     for p in range(p0, p1, 2):
         both = min(2, p1 - p)
-        for e in range(n * n):
-            B = D + e * sm + p * tiles * 64
-            tn(Ci, V + e * sv, 0, lda, tiles, B, 64, tiles * 64, dU + e * us, Ci * 64, 16 * both, 0)
-        weights_backward(form, f, dU, us, dW, Ci, Co, p, p + both, tmp)
+        for k in range(0, Ci, KU):
+            kc = min(KU, Ci - k)
+            for e in range(n * n):
+                A, B = V + e * sv + 4 * k, D + e * sm + p * tiles * 64
+                tn(kc, A, 0, lda, tiles, B, 64, tiles * 64, dU + e * us, kc * 64, 16 * both, 0)
+            weights_backward(form, f, dU, us, dW, Ci, Co, p, p + both, k, k + kc, tmp)
 
 
 @kernel

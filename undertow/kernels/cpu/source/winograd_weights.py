@@ -28,12 +28,14 @@ from undertow.kernels.cpu.source.simd import (
     transpose8,
 )
 from undertow.kernels.cpu.source.winograd_tiles import (
-    weights2,
-    weights4,
+    weights23,
+    weights43,
     weights45,
-    weights_back2,
-    weights_back4,
+    weights53,
+    weights_back23,
+    weights_back43,
     weights_back45,
+    weights_back53,
 )
 
 PACKED, PACKED_OPPOSITE, OIHW, OIHW_OPPOSITE, OIHW_MINUS = 0, 1, 2, 3, 4
@@ -52,11 +54,13 @@ def _transform(f, source, tap, U, us, tmp):
     """16 output channels of one input channel."""
     for c in range(0, 64, VBYTES):
         if f == 43:
-            weights4(source + c, tap, U + c, us, tmp)
+            weights43(source + c, tap, U + c, us, tmp)
+        elif f == 53:
+            weights53(source + c, tap, U + c, us, tmp)
         elif f == 45:
             weights45(source + c, tap, U + c, us, tmp)
         else:
-            weights2(source + c, tap, U + c, us, tmp)
+            weights23(source + c, tap, U + c, us, tmp)
 
 
 @inline
@@ -75,22 +79,26 @@ def _transpose(source, source_step, rows, columns, target, target_step):
 
 
 @kernel
-def from_packed(f, w, U, us, Ci, p0, p1, tmp):
-    """U of the panels p0..p1; U begins with panel p0."""
+def from_packed(f, w, U, us, Ci, p0, p1, k0, k1, tmp):
+    """U of the panels p0..p1 and input channels k0..k1; U begins with them."""
     taps = _taps(f)
     for p in range(p0, p1):
-        for c in range(Ci):
-            _transform(f, w + (p * taps * Ci + c) * 64, Ci * 64, U + ((p - p0) * Ci + c) * 64, us, tmp)
+        u = U + (p - p0) * (k1 - k0) * 64
+        for c in range(k0, k1):
+            _transform(f, w + (p * taps * Ci + c) * 64, Ci * 64, u + (c - k0) * 64, us, tmp)
 
 
 @kernel
-def from_packed_opposite(f, w, U, us, Ci, Co, q0, q1, tmp):
-    """U of the panels q0..q1 of input channels, from weights packed for Ci -> Co."""
+def from_packed_opposite(f, w, U, us, Ci, Co, q0, q1, o0, o1, tmp):
+    """U of the panels q0..q1 of input channels and output channels o0..o1, from weights packed for Ci -> Co.
+
+    o0 is a multiple of 16.
+    """
     block = tmp + TMP
     taps = _taps(f)
     for p in range(q0, q1, 2):  # two panels: weights are read in runs of 2 KB
         last = min(p + 2, q1)
-        for o in range(0, Co, 16):
+        for o in range(o0, o1, 16):
             for t in range(taps):
                 source = w + (o // 16 * taps + taps - 1 - t) * Ci * 64
                 for q in range(p, last):
@@ -98,74 +106,83 @@ def from_packed_opposite(f, w, U, us, Ci, Co, q0, q1, tmp):
                         source + q * 1024, 64, min(16, Ci - 16 * q), 16, block + ((q - p) * taps + t) * 1024, 64
                     )  # fmt: skip
             for q in range(p, last):
-                for r in range(min(16, Co - o)):
+                for r in range(min(16, o1 - o)):
                     source = block + (q - p) * taps * 1024 + r * 64
-                    _transform(f, source, 1024, U + ((q - q0) * Co + o + r) * 64, us, tmp)
+                    _transform(f, source, 1024, U + ((q - q0) * (o1 - o0) + o - o0 + r) * 64, us, tmp)
 
 
 @kernel
-def from_oihw(f, w, U, us, Ci, Co, p0, p1, tmp):
-    """U of the panels p0..p1 of output channels."""
+def from_oihw(f, w, U, us, Ci, Co, p0, p1, k0, k1, tmp):
+    """U of the panels p0..p1 of output channels and input channels k0..k1."""
     block = tmp + TMP
     taps = _taps(f)
     row = Ci * taps * 4
     for p in range(p0, p1):
-        for c in range(0, Ci, 16):
-            count = min(16, Ci - c)
+        u = U + (p - p0) * (k1 - k0) * 64
+        for c in range(k0, k1, 16):
+            count = min(16, k1 - c)
             _transpose(w + 16 * p * row + 4 * taps * c, row, min(16, Co - 16 * p), taps * count, block, 64)
             for k in range(count):
-                _transform(f, block + k * taps * 64, 64, U + ((p - p0) * Ci + c + k) * 64, us, tmp)
+                _transform(f, block + k * taps * 64, 64, u + (c - k0 + k) * 64, us, tmp)
 
 
 @kernel
-def from_oihw_opposite(f, w, U, us, Ci, Co, q0, q1, tmp):
-    """U of the panels q0..q1 of input channels, flipped."""
+def from_oihw_opposite(f, w, U, us, Ci, q0, q1, o0, o1, tmp):
+    """U of the panels q0..q1 of input channels and output channels o0..o1, flipped."""
     block = tmp + TMP
     taps = _taps(f)
-    for o in range(Co):
+    for o in range(o0, o1):
         ahead = w + ((o + AHEAD) * Ci + 16 * q0) * 4 * taps
         for line in range(0, (q1 - q0) * 64 * taps, 64):  # rows are pages apart: the processor does not foresee them
             prefetch(ahead + line)
         for q in range(q0, q1):
             source = w + (o * Ci + 16 * q) * 4 * taps
             _transpose(source, 4 * taps, min(16, Ci - 16 * q), taps, block + 64 * (taps - 1), -64)
-            _transform(f, block, 64, U + ((q - q0) * Co + o) * 64, us, tmp)
+            _transform(f, block, 64, U + ((q - q0) * (o1 - o0) + o - o0) * 64, us, tmp)
 
 
 @kernel
-def forward(form, f, w, U, us, K, C, p0, p1, tmp):
-    """U of the panels p0..p1 of a convolution of K input and C output channels. tmp: TMP bytes, then BLOCK."""
+def forward(form, f, w, U, us, K, C, p0, p1, k0, k1, tmp):
+    """U of the panels p0..p1 and input channels k0..k1 of a convolution of K input and C output channels.
+
+    k0 is a multiple of 16. tmp: TMP bytes, then BLOCK.
+    """
     if form == PACKED:
-        from_packed(f, w, U, us, K, p0, p1, tmp)
+        from_packed(f, w, U, us, K, p0, p1, k0, k1, tmp)
     elif form == PACKED_OPPOSITE:
-        from_packed_opposite(f, w, U, us, C, K, p0, p1, tmp)
+        from_packed_opposite(f, w, U, us, C, K, p0, p1, k0, k1, tmp)
     elif form == OIHW:
-        from_oihw(f, w, U, us, K, C, p0, p1, tmp)
+        from_oihw(f, w, U, us, K, C, p0, p1, k0, k1, tmp)
     else:
-        from_oihw_opposite(f, w, U, us, C, K, p0, p1, tmp)
+        from_oihw_opposite(f, w, U, us, C, p0, p1, k0, k1, tmp)
 
 
 @inline
 def _transform_back(f, dU, us, target, tap, tmp):
     for c in range(0, 64, VBYTES):
         if f == 43:
-            weights_back4(dU + c, us, target + c, tap, tmp)
+            weights_back43(dU + c, us, target + c, tap, tmp)
+        elif f == 53:
+            weights_back53(dU + c, us, target + c, tap, tmp)
         elif f == 45:
             weights_back45(dU + c, us, target + c, tap, tmp)
         else:
-            weights_back2(dU + c, us, target + c, tap, tmp)
+            weights_back23(dU + c, us, target + c, tap, tmp)
 
 
 @kernel
-def backward(form, f, dU, us, dW, Ci, Co, p0, p1, tmp):
-    """dW = G^T dU G for the panels p0..p1 of output channels, as PACKED, OIHW or OIHW_MINUS; dU begins with p0."""
+def backward(form, f, dU, us, dW, Ci, Co, p0, p1, k0, k1, tmp):
+    """dW = G^T dU G for the panels p0..p1 of output channels and input channels k0..k1, with which dU begins.
+
+    form: PACKED, OIHW or OIHW_MINUS.
+    """
     block = tmp + TMP
     taps = _taps(f)
     row = Ci * taps * 4
     for p in range(p0, p1):
-        for c in range(0, Ci, 16):
-            count = min(16, Ci - c)
-            source = dU + ((p - p0) * Ci + c) * 64
+        for c in range(k0, k1, 16):
+            count = min(16, k1 - c)
+            source = dU + ((p - p0) * (k1 - k0) + c - k0) * 64
             if form == PACKED:
                 for k in range(count):
                     target = dW + (p * taps * Ci + c + k) * 64
