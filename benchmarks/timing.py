@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 TURN = 0.1
+_PAUSE = 0.02
 
 
 @dataclass(frozen=True)
@@ -46,21 +47,26 @@ class Timing:
 def interleaved(contenders: dict[str, Callable[[], object]], timing: Timing, warmup: int = 2) -> dict[str, Timed]:
     """Let every contender have its turn once per round; seconds are those of one run.
 
-    A turn is one run, or of short ones so many in a row that they take TURN seconds, as in a real training loop:
-    else a contender would pay for threads of the one before that still spin.
+    A turn is one run, or of short ones so many in a row that they take TURN seconds, as in a real training loop. Before
+    each is a pause: threads of the contender before may still wait for work (OpenMP's of the GNU compiler spin for 8 ms)
+    and would take a processor away.
     """
     turns = dict.fromkeys(contenders, 1)
     for _ in range(warmup):
         for name, run in contenders.items():
+            time.sleep(_PAUSE)
             start = time.perf_counter()
-            run()
-            turns[name] = max(1, min(50, int(TURN / (time.perf_counter() - start))))
+            for _ in range(turns[name]):
+                run()
+            seconds_each = (time.perf_counter() - start) / turns[name]
+            turns[name] = max(turns[name], min(50, int(TURN / seconds_each)))
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     begin = time.monotonic()
     for done in range(timing.rounds):
         if done >= 3 and time.monotonic() - begin > timing.budget:
             break
         for name, run in contenders.items():
+            time.sleep(_PAUSE)
             start = timing.clock()
             for _ in range(turns[name]):
                 run()
