@@ -48,8 +48,8 @@ def interleaved(contenders: dict[str, Callable[[], object]], timing: Timing, war
     """Let every contender have its turn once per round; seconds are those of one run.
 
     A turn is one run, or of short ones so many in a row that they take TURN seconds, as in a real training loop. Before
-    each is a pause: threads of the contender before may still wait for work (OpenMP's of the GNU compiler spin for 8 ms)
-    and would take a processor away.
+    each is a pause: threads of the contender before may still wait for work (OpenMP's of the GNU compiler spin for
+    8 ms) and would take a processor away.
     """
     turns = dict.fromkeys(contenders, 1)
     for _ in range(warmup):
