@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from undertow.kernels.cpu.raw import direct, packing, plan_unpack, winograd
+from undertow.kernels.cpu.raw import direct, packing, plan_unpack, pointwise, winograd
 from undertow.kernels.cpu.raw.direct import Walk, Window
 from undertow.kernels.cpu.raw.parts import PLAIN, Epilogue
 from undertow.kernels.cpu.raw.tensor import Scratch, Tensor
@@ -154,6 +154,9 @@ class Convolution:
         if self.kind == "winograd":
             win, form = self.window, winograd.OIHW_MINUS if subtract else winograd.OIHW
             winograd.backward_weights(x, gy, gw, win.top, win.left, self.form, memory, form)
+            return
+        if pointwise.takes(x, gy, self.window):
+            pointwise.backward_weights(x, gy, gw, self.window, memory, subtract=subtract)
             return
         with memory.frame():
             packed = memory.take(self.packed_size)

@@ -11,6 +11,10 @@ done at a time; where the processor has 32 registers both panels share each broa
     tn(n, A, columns, lda, T, B, ldb, pb, C, pc, cols, acc)
         C[n, 16] (+)= A[T, n]^T B[T, 16] for one panel, or two when cols > 16 (C panels pc bytes apart). Column k
         of A lies at A + columns[k] (an int64 table), or at A + 4 * k where columns is 0.
+    tr(n, A, lda, R, T, B, ldr, ldb, C, pc, cols, acc, ahead, ar, at)
+        the same for one tile, n <= ROWS, of dense columns, the sum being over R runs of T rows: of A lda bytes apart,
+        of B ldr bytes from run to run and ldb within; B's two panels lie side by side. Meanwhile row t of run r asks
+        for the cache line at ahead + r * ar + t * at.
 
 The table of `ind` has one record of `group` bytes for every ROWS rows: ROWS addresses of C, then ROWS
 addresses of A for each tap, int64 each. The taps t0 .. t0 + taps are used, `column` is added to C's addresses.
@@ -40,6 +44,7 @@ from undertow.kernels.cpu.source.simd import (
     masked_load,
     masked_store,
     pointer,
+    prefetch_value,
     splat_value,
 )
 
@@ -197,9 +202,34 @@ def _make_tn(rows, panels):
     return tile_tn
 
 
+def _make_tr(rows, panels):
+    @intrinsic
+    def tile_tr(typingctx, n, A, lda, R, T, B, ldr, ldb, C, pc, acc, ahead, ar, at):
+        def codegen(context, b, sig, args):
+            n, A, lda, R, T, B, ldr, ldb, C, pc, acc, ahead, ar, at = args
+            index = _clamped(b, rows, n)
+            tile = _Tile(b, rows, panels, [b.add(C, b.mul(_int(64), r)) for r in index], pc, _int(16 * panels), acc)
+            columns = [b.mul(_int(4), r) for r in index]
+            with cgutils.for_range(b, R) as outer:
+                a_run = b.add(A, b.mul(b.mul(outer.index, T), lda))
+                b_run = b.add(B, b.mul(outer.index, ldr))
+                ahead_run = b.add(ahead, b.mul(outer.index, ar))
+                with cgutils.for_range(b, T) as loop:
+                    prefetch_value(b, b.add(ahead_run, b.mul(loop.index, at)), 2)
+                    row = b.add(a_run, b.mul(loop.index, lda))
+                    tile.step(lambda r: b.add(row, columns[r]), b.add(b_run, b.mul(loop.index, ldb)), _int(64))
+            tile.finish()
+            return context.get_dummy_value()
+
+        return types.void(*[_P] * 14), codegen
+
+    return tile_tr
+
+
 _nn_a1, _nn_b1, _nn_h1, _nn_c1 = (_make_nn(rows, 1) for rows in (ROWS, ROWS2, HALF, ROWS3))
 _ind_a1, _ind_b1, _ind_c1 = (_make_ind(rows, 1) for rows in (ROWS, ROWS2, ROWS3))
 _tn_a1, _tn_b1, _tn_c1 = (_make_tn(rows, 1) for rows in (ROWS, ROWS2, ROWS3))
+_tr_a1, _tr_b1, _tr_c1 = (_make_tr(rows, 1) for rows in (ROWS, ROWS2, ROWS3))
 
 
 @kernel
@@ -254,10 +284,22 @@ def tn1(n, A, columns, lda, T, B, ldb, pb, C, pc, acc):
         n -= m
 
 
+@kernel
+def tr1(n, A, lda, R, T, B, ldr, ldb, C, pc, acc, ahead, ar, at):
+    """`tr` for one panel."""
+    if n > ROWS2:
+        _tr_a1(n, A, lda, R, T, B, ldr, ldb, C, pc, acc, ahead, ar, at)
+    elif n > ROWS3:
+        _tr_b1(n, A, lda, R, T, B, ldr, ldb, C, pc, acc, ahead, ar, at)
+    else:
+        _tr_c1(n, A, lda, R, T, B, ldr, ldb, C, pc, acc, ahead, ar, at)
+
+
 if PAIRED:
     _nn_a2, _nn_b2, _nn_h2, _nn_c2 = (_make_nn(rows, 2) for rows in (ROWS, ROWS2, HALF, ROWS3))
     _ind_a2, _ind_b2, _ind_c2 = (_make_ind(rows, 2) for rows in (ROWS, ROWS2, ROWS3))
     _tn_a2, _tn_b2, _tn_c2 = (_make_tn(rows, 2) for rows in (ROWS, ROWS2, ROWS3))
+    _tr_a2, _tr_b2, _tr_c2 = (_make_tr(rows, 2) for rows in (ROWS, ROWS2, ROWS3))
 
     @kernel
     def nn(n, A, lda, taps, ta, K, B, pb, C, ldc, cols, acc):
@@ -314,6 +356,17 @@ if PAIRED:
             C += 64 * m
             n -= m
 
+    @kernel
+    def tr(n, A, lda, R, T, B, ldr, ldb, C, pc, cols, acc, ahead, ar, at):
+        if cols <= 16:
+            tr1(n, A, lda, R, T, B, ldr, ldb, C, pc, acc, ahead, ar, at)
+        elif n > ROWS2:
+            _tr_a2(n, A, lda, R, T, B, ldr, ldb, C, pc, acc, ahead, ar, at)
+        elif n > ROWS3:
+            _tr_b2(n, A, lda, R, T, B, ldr, ldb, C, pc, acc, ahead, ar, at)
+        else:
+            _tr_c2(n, A, lda, R, T, B, ldr, ldb, C, pc, acc, ahead, ar, at)
+
 else:
 
     @kernel
@@ -333,3 +386,9 @@ else:
         tn1(n, A, columns, lda, T, B, ldb, pb, C, pc, acc)
         if cols > 16:
             tn1(n, A, columns, lda, T, B + pb, ldb, pb, C + pc, pc, acc)
+
+    @kernel
+    def tr(n, A, lda, R, T, B, ldr, ldb, C, pc, cols, acc, ahead, ar, at):
+        tr1(n, A, lda, R, T, B, ldr, ldb, C, pc, acc, ahead, ar, at)
+        if cols > 16:
+            tr1(n, A, lda, R, T, B + 64, ldr, ldb, C + pc, pc, acc, ahead, ar, at)

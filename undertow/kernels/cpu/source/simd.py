@@ -86,6 +86,13 @@ def fma_value(builder, a, b, c):
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{LANES}f32"), [a, b, c])
 
 
+def prefetch_value(builder, address, closeness):
+    """Ask for the cache line at an address; closeness 3: into the first cache, 2: into the second."""
+    kind = ir.FunctionType(ir.VoidType(), [VECTOR.as_pointer(), I32, I32, I32])
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    builder.call(function, [pointer(builder, address), *(ir.Constant(I32, n) for n in (0, closeness, 1))])
+
+
 # ---- memory -----------------------------------------------------------------------------------------
 @intrinsic
 def load(typingctx, p):
@@ -228,9 +235,7 @@ def prefetch(typingctx, p):
     """Ask for the cache line at p; harmless for any address."""
 
     def codegen(context, builder, sig, args):
-        kind = ir.FunctionType(ir.VoidType(), [VECTOR.as_pointer(), I32, I32, I32])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        builder.call(function, [pointer(builder, args[0]), *(ir.Constant(I32, n) for n in (0, 3, 1))])
+        prefetch_value(builder, args[0], 3)
         return context.get_dummy_value()
 
     return types.void(types.int64), codegen

@@ -1,0 +1,126 @@
+"""Gradients of 1x1 weights as OIHW, all threads."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from undertow.kernels.cpu.library import Kernels
+from undertow.kernels.cpu.raw.direct import Window
+from undertow.kernels.cpu.raw.parts import ceil_div
+from undertow.kernels.cpu.raw.tensor import Scratch, Tensor
+from undertow.kernels.cpu.threads import team
+
+_pointwise = Kernels("pointwise")
+
+_SIDE = 256  # channels: what a thread sums up at a time, of either side, stays in its second cache
+_ITEMS = 8  # at least so many parts, where the pixels suffice
+_STRIP = 32  # as in source/pointwise.py
+
+
+class _Runs(NamedTuple):
+    """How the pixels of x lie that belong to those of gy, one after the other: `number` runs of `width` pixels.
+
+    run, pixel: bytes from run to run and from pixel to pixel. width 1: all pixels are `run` bytes apart.
+    """
+
+    number: int
+    width: int
+    run: int
+    pixel: int
+
+
+def _runs(x: Tensor, gy: Tensor, win: Window) -> _Runs | None:
+    """The pixels of x under those of gy, or None where no such runs exist."""
+    if win.taps > 1 or win.top or win.left or (gy.h - 1) * win.sy >= x.h or (gy.w - 1) * win.sx >= x.w:
+        return None
+    if (x.h, x.w) == (gy.h, gy.w):
+        return _Runs(gy.pixels, 1, x.stride, 0)
+    if x.h != gy.h * win.sy and x.n > 1:
+        return None
+    return _Runs(gy.n * gy.h, gy.w, win.sy * x.w * x.stride, win.sx * x.stride)
+
+
+def takes(x: Tensor, gy: Tensor, win: Window) -> bool:
+    """Whether `backward_weights` is for this window: 1x1, no padding, and a stride that divides the height."""
+    return _runs(x, gy, win) is not None
+
+
+class _Cut(NamedTuple):
+    """The sum over blocks of `runs` runs, in `slices` slices, for o x i pieces of `rows` x `columns` weights each."""
+
+    runs: int
+    blocks: int
+    slices: int
+    rows: int
+    columns: int
+    o: int
+    i: int
+
+
+def _cut(runs: _Runs, inputs: int, outputs: int, threads: int) -> _Cut:
+    """Blocks and slices follow from the shapes alone; into how many pieces the rows are cut does not matter."""
+    columns = _STRIP * ceil_div(inputs, _STRIP * ceil_div(inputs, _SIDE))
+    rows = _even(outputs, _SIDE)
+    i, o = ceil_div(inputs, columns), ceil_div(outputs, rows)
+    most = max(1, (96 + min(columns, inputs) * rows // _SIDE) // runs.width)
+    slices = 1 if i * o >= _ITEMS // 2 else min(ceil_div(runs.number, most), _ITEMS // (i * o))
+    block = _even(ceil_div(runs.number, slices), most)
+    blocks = ceil_div(runs.number, block)
+    slices = min(slices, blocks)
+    if slices * i * o < threads:
+        rows = _even(outputs, max(48, outputs * slices * i // threads))
+        o = ceil_div(outputs, rows)
+    return _Cut(block, blocks, slices, rows, columns, o, i)
+
+
+def _even(n: int, most: int) -> int:
+    """The size of equal parts of n, at most so large."""
+    return ceil_div(n, ceil_div(n, most))
+
+
+def backward_weights(x: Tensor, gy: Tensor, gw: int, win: Window, memory: Scratch, *, subtract: bool) -> None:
+    """OIHW numbers at gw = gradient of the weights, or -= it."""
+    runs = _runs(x, gy, win)
+    assert runs is not None
+    cut = _cut(runs, x.c, gy.c, team().size)
+    pieces, size = cut.o * cut.i, cut.rows * ceil_div(cut.columns, 16) * 64
+    step = 4 * _STRIP * cut.runs * runs.width
+
+    def piece(number: int) -> tuple[int, int, int, int, int]:
+        """Its first row and column, their numbers, and the address of its weights."""
+        o, i = number // cut.i * cut.rows, number % cut.i * cut.columns
+        return o, i, min(cut.rows, gy.c - o), min(cut.columns, x.c - i), gw + 4 * (o * x.c + i)
+
+    with memory.frame():
+        tmp = memory.take(step * team().size)
+        parts = memory.take(size * (pieces * cut.slices if cut.slices > 1 else team().size))
+
+        def call(t: int, low: int, high: int) -> None:
+            for item in range(low, high):
+                s = item // pieces
+                o, i, outputs, inputs, w = piece(item % pieces)
+                _pointwise.backward_weights(
+                    x.address + 4 * i, runs.run, runs.pixel, gy.address + 4 * o, gy.stride, inputs, outputs,
+                    runs.number, runs.width, cut.runs, cut.blocks * s // cut.slices, cut.blocks * (s + 1) // cut.slices,
+                    parts + size * (item if cut.slices > 1 else t), tmp + t * step, w if cut.slices == 1 else 0,
+                    4 * x.c, subtract,
+                )  # fmt: skip
+
+        team().run(cut.slices * pieces, call)
+        if cut.slices > 1:
+            _add_up(parts, size, cut, [piece(number) for number in range(pieces)], 4 * x.c, subtract)
+
+
+def _add_up(
+    parts: int, size: int, cut: _Cut, pieces: list[tuple[int, int, int, int, int]], row: int, subtract: bool
+) -> None:
+    """The slices' results to the weights, rows of `row` bytes."""
+
+    def call(t: int, low: int, high: int) -> None:
+        for number, (_, _, outputs, inputs, w) in enumerate(pieces):
+            _pointwise.add_up(
+                parts + number * size, size * len(pieces), cut.slices, inputs, outputs, w, row, subtract,
+                low, min(high, outputs),
+            )  # fmt: skip
+
+    team().run(cut.rows, call)
