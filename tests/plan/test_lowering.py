@@ -519,3 +519,33 @@ def test_the_number_of_threads_may_change_while_a_plan_runs() -> None:
     finally:
         ut.set_threads(None)
     assert trial.planned.is_replaying
+
+
+def first_of_kind(pool: bool, slope: float, size: int, stride: int, channels: int) -> Block:
+    def net(b: Blocks, x: ut.Variable) -> ut.Variable:
+        y = b.norm("a", b.conv("a", x, channels, size, stride=stride))
+        y = F.leaky_relu(y, slope) if slope else relu(y)
+        y = max_pool2d(y, 2) if pool else y
+        return b.conv("out", y, 8, 1)
+
+    return net
+
+
+@pytest.mark.parametrize(("size", "stride"), [(3, 1), (3, 2), (7, 2), (1, 1)])
+@pytest.mark.parametrize("pool", [True, False])
+@pytest.mark.parametrize("slope", [0.1, 0.0])
+def test_a_first_layers_gradient_never_stands_whole(pool: bool, slope: float, size: int, stride: int) -> None:
+    for channels, shape in ((16, (3, 3, 24, 16)), (21, (2, 3, 20, 36)), (32, (1, 2, 28, 12))):
+        trial = Trial(first_of_kind(pool, slope, size, stride, channels))
+        for _ in range(4):
+            trial.both(trial.data(shape))
+        assert trial.planned.last is not None
+        first = next(unit for unit in trial.planned.last.units if isinstance(unit, ConvUnit))
+        assert first.by_rows == (size > 1)
+        assert (first.pool is not None) == pool
+
+
+def test_many_rows_are_made_in_several_pieces() -> None:
+    trial = Trial(first_of_kind(True, 0.1, 3, 1, 32))
+    for _ in range(4):
+        trial.both(trial.data((2, 3, 44, 120)))

@@ -9,6 +9,7 @@ import numpy as np
 
 from undertow.kernels.cpu.raw import depthwise, plan_update
 from undertow.kernels.cpu.raw.convolution import convolution
+from undertow.kernels.cpu.raw.direct import Make
 from undertow.kernels.cpu.raw.parts import PLAIN, SLOTS, Epilogue
 from undertow.kernels.cpu.raw.tensor import Tensor, align, scratch
 from undertow.kernels.geometry import ConvGeometry
@@ -80,8 +81,18 @@ class ConvKernel:
             gys, gxs = self._outputs(gy, g), self._inputs(gx, g)
             layer.backward_data_oihw(gys, w + g * self._step, gxs, memory, accumulate=accumulate)
 
-    def backward_weights(self, x: Tensor, gy: Tensor, gw: int, *, subtract: bool = False) -> None:
-        """gw = the OIHW gradient of the weights, at this address; or gw -= it."""
+    @property
+    def by_rows(self) -> bool:
+        """Whether `backward_weights` takes `make`."""
+        return self.groups == 1 and self.layer.kind == "rows"
+
+    def backward_weights(
+        self, x: Tensor, gy: Tensor, gw: int, *, subtract: bool = False, make: Make | None = None
+    ) -> None:
+        """gw = the OIHW gradient of the weights, at this address; or gw -= it.
+
+        make: makes gy row by row, see `direct.rows_backward_weights`.
+        """
         layer, memory = self.layer, scratch()
         if self.depthwise:
             with memory.frame():
@@ -92,7 +103,7 @@ class ConvKernel:
             return
         for g in range(self.groups):
             xs, gys = self._inputs(x, g), self._outputs(gy, g)
-            layer.backward_weights_oihw(xs, gys, gw + g * self._step, memory, subtract=subtract)
+            layer.backward_weights_oihw(xs, gys, gw + g * self._step, memory, subtract=subtract, make=make)
 
     def _inputs(self, x: Tensor, g: int) -> Tensor:
         return x if self.groups == 1 else x.channels(g * self.layer.inputs, self.layer.inputs)

@@ -223,6 +223,10 @@ class Program:
             self.gradients[number] = Gradient(Slot(self.shape(number)))
         return self.gradients[number]
 
+    def hollow_gradient(self, number: int) -> None:
+        """Let a value's gradient only be told of as written: it never stands in memory."""
+        self.gradients[number] = Gradient(Slot((0, 1, 1, 1)))
+
     def same_gradient(self, number: int, other: int) -> None:
         """Let the gradient of a value be found where, in the end, that of another lies."""
         self.gradients[number] = self.gradient(other)

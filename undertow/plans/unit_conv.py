@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -99,6 +100,7 @@ class ConvUnit(Unit):
         self.residual_slot = None if chain.residual is None else program.read_slot(chain.residual)
         self.trained = program.has_backward(self)
         self.pool = self._fused_pool()
+        self.by_rows = self._made_by_rows()
         fits = self.norm is not None and chain.residual is None and self.pool is None
         self.guarded = fits and self.trained and chain.slope != 0
         self.in_place = fits and (not self.trained or (self.guarded and self.calls[0] not in program.avoid))
@@ -109,6 +111,8 @@ class ConvUnit(Unit):
             self.y_slot = program.add_slot(Slot(program.shape(self.y)))
         self.g_slot: Slot | None = None
         if self.trained:
+            if self.by_rows and self.pool is not None:
+                program.hollow_gradient(self.z)
             gradient = program.gradient(self.z)
             if self.wants_x:
                 program.gradient(self.x)
@@ -116,8 +120,8 @@ class ConvUnit(Unit):
             if chain.residual is not None and program.wants(chain.residual):
                 program.gradient(chain.residual)
                 self.shares = program.share_gradient(chain.residual, self.z, self)
-            changes = self.norm is not None or chain.slope != 1
-            if chain.residual is not None or (changes and program.keeps_gradient(self.z)):
+            changes = not self.by_rows and (self.norm is not None or chain.slope != 1)
+            if (chain.residual is not None and not self.by_rows) or (changes and program.keeps_gradient(self.z)):
                 self.g_slot = program.add_slot(Slot(program.shape(self.y)))
             else:
                 self.g_slot = gradient.slot
@@ -139,6 +143,14 @@ class ConvUnit(Unit):
             return None
         pool.fused = True
         return pool
+
+    def _made_by_rows(self) -> bool:
+        """Whether the gradient of y is made row by row while that of the weights is summed up, and never stands whole.
+
+        So it is where nothing but these weights has a use for it: in a first layer.
+        """
+        apart = self.norm is not None and self.trained and self.wants_w and not self.wants_x and not self.wants_b
+        return apart and self.kernel.by_rows and not self.program.keeps_gradient(self.y)
 
     def working_slots(self, walk: int | None) -> tuple[Slot, ...]:
         slots = [] if walk is None or self.g_slot is None else [self.g_slot]
@@ -250,7 +262,9 @@ class ConvUnit(Unit):
                 packing.copy(self.tgz, residual[0], accumulate=residual[1])
             self._to_convolution(*affine)
             if target is not None:
-                self.kernel.backward_weights(self.tx, self.tg, target, subtract=sink is not None)
+                make = self._row_maker() if self.by_rows else None
+                gy = self.ty if self.by_rows else self.tg  # of the former only the shape counts
+                self.kernel.backward_weights(self.tx, gy, target, subtract=sink is not None, make=make)
             if gx is not None:
                 self.kernel.backward_data(self.tg, _at(weights), gx.slot.tensor, accumulate=adds)
 
@@ -297,7 +311,8 @@ class ConvUnit(Unit):
             sums = norm.cleared_sums(memory)
             raw.backward_sums(self.tgz, self.ty, norm.k1, norm.k0, sums, memory, slope)
             norm.set_gradient(gamma, sums)
-            raw.backward(self.tgz, self.ty, self.tg, norm.c1, norm.c2, norm.c3, slope)
+            if not self.by_rows:
+                raw.backward(self.tgz, self.ty, self.tg, norm.c1, norm.c2, norm.c3, slope)
 
     def _through_pool(self, norm: Norm, pool: MaxPoolUnit, gamma: int) -> None:
         """From the gradient of what was pooled."""
@@ -307,7 +322,18 @@ class ConvUnit(Unit):
             sums = norm.cleared_sums(memory)
             plan_pool.backward_sums(gy, self.ty, *line, norm.k1, norm.k0, sums, memory, slope)
             norm.set_gradient(gamma, sums)
-            plan_pool.backward(gy, self.ty, self.tg, *line, norm.c1, norm.c2, norm.c3, slope)
+            if not self.by_rows:
+                plan_pool.backward(gy, self.ty, self.tg, *line, norm.c1, norm.c2, norm.c3, slope)
+
+    def _row_maker(self) -> direct.Make:
+        """What writes rows of the gradient of y, once batch norm's numbers are there."""
+        norm = cast(Norm, self.norm)
+        numbers = norm.c1, norm.c2, norm.c3
+        if self.pool is not None:
+            gy, line = self.program.gradient(self.pool.output).slot.tensor, (norm.scale, norm.shift)
+            return partial(plan_pool.backward_rows, gy, self.ty, *line, *numbers, self.chain.slope)
+        slope = Slope(self.chain.slope, norm.scale, norm.shift, self.from_z)
+        return partial(raw.backward_rows, self.tgz, self.ty, *numbers, slope)
 
     def _hand_over(self, gw: Array | None) -> None:
         """Gradients of parameters to the program."""

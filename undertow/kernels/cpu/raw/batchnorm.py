@@ -100,6 +100,17 @@ def backward_sums(
         )  # fmt: skip
 
 
+def backward_rows(
+    gy: Tensor, saved: Tensor, c1: int, c2: int, c3: int, slope: Slope, first: int, last: int, to: int
+) -> None:
+    """Rows first..last of all images of `backward` to an address, pixels without gaps; by the calling thread."""
+    scale, shift = slope.scale or c1, slope.shift or c1
+    _batchnorm.backward(
+        gy.address, gy.stride, saved.address, saved.stride, to - 4 * first * gy.w * gy.c, 4 * gy.c, scale, shift,
+        c1, c2, c3, slope.slope, slope.from_z, gy.c, first * gy.w, last * gy.w,
+    )  # fmt: skip
+
+
 def backward(gy: Tensor, saved: Tensor, gx: Tensor, c1: int, c2: int, c3: int, slope: Slope = NO_SLOPE) -> None:
     """gx = c1 * g + c2 * v + c3 per channel; gx may be gy; see source/batchnorm.py."""
     scale, shift = slope.scale or c1, slope.shift or c1

@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from undertow.kernels.cpu.raw import direct, packing, plan_unpack, pointwise, winograd
-from undertow.kernels.cpu.raw.direct import Walk, Window
+from undertow.kernels.cpu.raw.direct import Make, Walk, Window
 from undertow.kernels.cpu.raw.parts import PLAIN, Epilogue
 from undertow.kernels.cpu.raw.tensor import Scratch, Tensor
 from undertow.kernels.geometry import ConvGeometry, Pair
@@ -117,12 +117,12 @@ class Convolution:
             self.transpose(w, transposed)
             self.backward_data(gy, transposed, gx, memory, accumulate=accumulate)
 
-    def backward_weights(self, x: Tensor, gy: Tensor, gw: int, memory: Scratch) -> None:
-        """gw = gradient of the weights, packed as by `pack`."""
+    def backward_weights(self, x: Tensor, gy: Tensor, gw: int, memory: Scratch, make: Make | None = None) -> None:
+        """gw = gradient of the weights, packed as by `pack`. make: see `direct.rows_backward_weights`; kind "rows"."""
         if self.kind == "winograd":
             winograd.backward_weights(x, gy, gw, self.window.top, self.window.left, self.form, memory)
         elif self.kind == "rows":
-            direct.rows_backward_weights(x, gy, gw, self.window, memory)
+            direct.rows_backward_weights(x, gy, gw, self.window, memory, make)
         else:
             direct.backward_weights(x, gy, gw, self.window, memory)
 
@@ -149,8 +149,10 @@ class Convolution:
             self.pack_transposed(w, packed, memory)
             self.backward_data(gy, packed, gx, memory, accumulate=accumulate)
 
-    def backward_weights_oihw(self, x: Tensor, gy: Tensor, gw: int, memory: Scratch, *, subtract: bool = False) -> None:
-        """gw = gradient of the weights as OIHW, or gw -= it."""
+    def backward_weights_oihw(
+        self, x: Tensor, gy: Tensor, gw: int, memory: Scratch, *, subtract: bool = False, make: Make | None = None
+    ) -> None:
+        """gw = gradient of the weights as OIHW, or gw -= it. make: as for `backward_weights`."""
         if self.kind == "winograd":
             win, form = self.window, winograd.OIHW_MINUS if subtract else winograd.OIHW
             winograd.backward_weights(x, gy, gw, win.top, win.left, self.form, memory, form)
@@ -160,7 +162,7 @@ class Convolution:
             return
         with memory.frame():
             packed = memory.take(self.packed_size)
-            self.backward_weights(x, gy, packed, memory)
+            self.backward_weights(x, gy, packed, memory, make)
             if subtract:
                 plan_unpack.subtract(packed, self.inputs, self.outputs, self.taps, gw, memory)
             else:

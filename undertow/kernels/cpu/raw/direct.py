@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from undertow.kernels.cpu.library import Kernels
@@ -14,7 +15,11 @@ _direct = Kernels("direct")
 
 BLOCK = 96  # pixels per block: a multiple of every tile height
 _WIDE, _NARROW = 48, 128  # weights are summed row by row from so many pixels per row and up to so many channels
+_MADE = 128 << 10  # bytes of rows that are made and used while in the second-level cache
 _TMP = 256  # bytes of vector scratch in front of tables and rows
+
+
+Make = Callable[[int, int, int], None]
 
 
 class Window(NamedTuple):
@@ -124,23 +129,41 @@ def rows_forward(x: Tensor, w: int, y: Tensor, win: Window, memory: Scratch, the
         over_blocks(y.n * y.h, then.sums, y.c, call)
 
 
-def rows_backward_weights(x: Tensor, gy: Tensor, gw: int, win: Window, memory: Scratch) -> None:
-    """Gradient of the packed weights of `rows_forward`."""
+def rows_backward_weights(
+    x: Tensor, gy: Tensor, gw: int, win: Window, memory: Scratch, make: Make | None = None
+) -> None:
+    """Gradient of the packed weights of `rows_forward`.
+
+    make: where gy does not stand in memory; make(first, last, address) calls kernels that write its rows there, pixels
+    without gaps. Rows of all images are counted on; first is even, and so is last unless it is their number.
+    """
     size = packing.packed_size(x.c, gy.c, win.taps)
     rows, panels = gy.n * gy.h, ceil_div(gy.c, 16)
-    slices = slices_for(rows, size)
+    pairs, row = ceil_div(rows, 2), 4 * gy.w * gy.c
+    slices, some = slices_for(pairs, size), max(2, _MADE // row // 2 * 2)
     step = align(8 * win.taps * x.c) + align(win.kh * ((gy.w - 1) * win.sx + win.kw) * x.c * 4) + panels * gy.w * 64
+    made = align(step)
+    step = step if make is None else align(made + some * row)
     with memory.frame():
         tmp = memory.take(step * team().size)
         others = memory.take(size * (slices - 1))
 
+        def sum_up(s: int, address: int, stride: int, first: int, last: int, add: bool, tmp: int) -> None:
+            _direct.rows_backward_weights(
+                x.address, x.stride, x.h, x.w, address, stride, gy.h, gy.w, others + (s - 1) * size if s else gw,
+                win.kh, win.kw, win.sy, win.sx, win.dy, win.top, win.left, x.c, gy.c, first, last, add, tmp,
+            )  # fmt: skip
+
         def call(t: int, low: int, high: int) -> None:
             for s in range(low, high):
-                _direct.rows_backward_weights(
-                    x.address, x.stride, x.h, x.w, gy.address, gy.stride, gy.h, gy.w,
-                    others + (s - 1) * size if s else gw, win.kh, win.kw, win.sy, win.sx, win.dy, win.top, win.left,
-                    x.c, gy.c, rows * s // slices, rows * (s + 1) // slices, tmp + t * step,
-                )  # fmt: skip
+                begin, end = 2 * (pairs * s // slices), min(rows, 2 * (pairs * (s + 1) // slices))
+                if make is None:
+                    sum_up(s, gy.address, gy.stride, begin, end, False, tmp + t * step)
+                    continue
+                for first in range(begin, end, some):
+                    last, at = min(end, first + some), tmp + t * step + made
+                    make(first, last, at)
+                    sum_up(s, at - first * row, 4 * gy.c, first, last, first > begin, tmp + t * step)
 
         team().run(slices, call)
         packing.add_parts(gw, others, size, slices - 1, size // 4)

@@ -240,9 +240,9 @@ def _panels(dy, ds, Co, n, D, ps):
 
 @kernel
 def rows_backward_weights(
-    x, xs, H, W, dy, ds, Ho, Wo, dW, kh, kw, sy, sx, dil, pt, pl, Ci, Co, r0, r1, tmp
+    x, xs, H, W, dy, ds, Ho, Wo, dW, kh, kw, sy, sx, dil, pt, pl, Ci, Co, r0, r1, add, tmp
 ):  # fmt: skip
-    """dW of `rows_forward` from output rows r0..r1; overwrites dW.
+    """dW of `rows_forward` from output rows r0..r1; overwrites dW, or adds to it.
 
     tmp: kh * kw * Ci int64, then the padded rows, then dy's panels, each from a multiple of 64 bytes.
     """
@@ -263,7 +263,7 @@ def rows_backward_weights(
             B, ldb, pb = D, 64, ps
         for c in range(0, Co, 32):
             C = dW + c // 16 * kh * K * 64
-            tn(kh * K, A, tmp, sx * Ci * 4, Wo, B + c // 16 * pb, ldb, pb, C, kh * K * 64, Co - c, r > r0)
+            tn(kh * K, A, tmp, sx * Ci * 4, Wo, B + c // 16 * pb, ldb, pb, C, kh * K * 64, Co - c, r > r0 or add)
 
 
 @kernel
