@@ -88,16 +88,20 @@ class _ClassLoss(Loss):
             )
         return [(), bottom[0]][: max(len(self.message.top), 1)]
 
-    def parts(self, bottom: Variables) -> tuple[Variable, Array, Array]:
-        """Scores (outer, classes, inner), labels (outer, inner), and which of these count."""
+    def parts(self, bottom: Variables) -> tuple[Variable, Array, Array | None]:
+        """Scores (outer, classes, inner), labels (outer, inner), and which of these count, or None where all do.
+
+        For scores (outer, classes) there is no inner axis.
+        """
         x = bottom[0]
         axis = self.axis(self.class_axis(), x.ndim)
         outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
-        labels = whole_numbers(self, bottom[1].data, "a label").reshape(outer, inner)
+        flat = x.ndim == 2 and axis == 1
+        labels = whole_numbers(self, bottom[1].data, "a label").reshape(outer if flat else (outer, inner))
         o = self.message.loss_param
-        valid = labels != o.ignore_label if o.has_field("ignore_label") else np.ones(labels.shape, bool)
-        self.check_labels(labels[valid], x.shape[axis])
-        return x.reshape((outer, x.shape[axis], inner)), labels, valid
+        valid = labels != o.ignore_label if o.has_field("ignore_label") else None
+        self.check_labels(labels if valid is None else labels[valid], x.shape[axis])
+        return x if flat else x.reshape((outer, x.shape[axis], inner)), labels, valid
 
 
 class SoftmaxWithLoss(_ClassLoss):
@@ -117,14 +121,16 @@ class SoftmaxWithLoss(_ClassLoss):
 
     def compute(self, bottom: Variables, params: Variables) -> Results:
         x, labels, valid = self.parts(bottom)
-        labels = np.where(valid, labels, -1)
+        ignored = None
+        if valid is not None:
+            ignored, labels = -1, np.where(valid, labels, -1)
         mode: Any = self.normalization("VALID").lower()
-        y = F.softmax_cross_entropy(x, labels, ignore_label=-1, normalization=mode)
+        y = F.softmax_cross_entropy(x, labels, ignored, normalization=mode)
         limit = -math.log(SMALLEST_FLOAT)
-        count = self.divisor(mode, int(valid.sum()), labels.size, len(labels))
+        count = self.divisor(mode, labels.size if valid is None else int(valid.sum()), labels.size, len(labels))
         # No single loss is above the limit where their sum is not.
         if self.dialect.loss_clamps_forward_only and not float(y.data) * count < limit:
-            losses = F.softmax_cross_entropy(Variable(x.data, None, False), labels, ignore_label=-1, elementwise=True)
+            losses = F.softmax_cross_entropy(Variable(x.data, None, False), labels, ignored, elementwise=True)
             clamped = np.minimum(losses.data, limit).sum(dtype=np.float64)
             # Only the value is cut off; the gradient is that of the uncut loss.
             y.data = np.asarray(clamped / count, x.dtype)
@@ -169,6 +175,7 @@ class InfogainLoss(_ClassLoss):
 
     def compute(self, bottom: Variables, params: Variables) -> Results:
         x, labels, valid = self.parts(bottom)
+        valid = np.ones(labels.shape, bool) if valid is None else valid
         classes = x.shape[1]
         matrix = (bottom[2].data if self._matrix is None else self._matrix).reshape(classes, classes)
         rows = np.moveaxis(matrix[np.where(valid, labels, 0)], -1, 1) * valid[:, None]

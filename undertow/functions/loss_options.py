@@ -50,8 +50,11 @@ def check_same_shape(name: str, x: Any, t: Any) -> None:
         raise ShapeError(f"{name} compares arrays of one shape, got {x.shape} and {t.shape}")
 
 
-def check_labels(name: str, x_shape: tuple[int, ...], t: Array, valid: Array) -> None:
-    """ShapeError or ValueError unless t holds a class number for every place of x (batch, classes, *spatial)."""
+def check_labels(name: str, x_shape: tuple[int, ...], t: Array, valid: Array | None) -> None:
+    """ShapeError or ValueError unless t holds a class number for every place of x (batch, classes, *spatial).
+
+    valid: where t has to be one; None: everywhere.
+    """
     expected = (x_shape[0], *x_shape[2:]) if len(x_shape) >= 2 else None
     if t.shape != expected:
         raise ShapeError(
@@ -59,7 +62,11 @@ def check_labels(name: str, x_shape: tuple[int, ...], t: Array, valid: Array) ->
         )
     if t.dtype.kind not in "iu":
         raise TypeError(f"{name}: labels must be integers, got {t.dtype}")
-    wrong = valid & ((t < 0) | (t >= x_shape[1]))
+    if not t.size or (t.min() >= 0 and t.max() < x_shape[1]):
+        return
+    wrong = (t < 0) | (t >= x_shape[1])
+    if valid is not None:
+        wrong &= valid
     if wrong.any():
         where = tuple(int(i) for i in np.argwhere(wrong)[0])
         raise ValueError(f"{name}: label {t[where]} at {where} is not one of the {x_shape[1]} classes")

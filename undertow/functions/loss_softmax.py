@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -94,46 +95,58 @@ class SoftmaxCrossEntropy(Function):
         self.elementwise = elementwise
 
     def forward(self, x: Array, t: Array) -> Array:
-        valid = np.ones(t.shape, bool) if self.ignore_label is None else t != self.ignore_label
+        valid = None if self.ignore_label is None else t != self.ignore_label
         check_labels("softmax_cross_entropy", x.shape, t, valid)
-        self._labels = np.where(valid, t, 0)[:, None]
-        self._weights = self._label_weights(x, valid)[:, None]
+        labels = t if valid is None else np.where(valid, t, 0)
+        self._places = _places(labels)
+        weights = self._label_weights(x, labels, valid)
         self._log_p = select.log_softmax(x, 1)
-        losses = -np.take_along_axis(self._log_p, self._labels, 1) * self._weights
+        found = self._log_p[self._places]
+        self._weights: Any = x.dtype.type(1) if weights is None else weights[:, None]
         if self.elementwise:
-            return losses[:, 0]
-        self._weights /= divisor(
+            return -found if weights is None else -found * weights
+        self._weights = self._weights / divisor(
             self.normalization,
-            valid=int(valid.sum()),
+            valid=t.size if valid is None else int(valid.sum()),
             full=t.size,
             batch=len(t),
-            weight=float(self._weights.sum(dtype=np.float64)),
+            weight=t.size if weights is None else float(weights.sum(dtype=np.float64)),
         )
-        return np.asarray(
-            -np.sum(np.take_along_axis(self._log_p, self._labels, 1) * self._weights, dtype=np.float64), x.dtype
-        )
+        return np.asarray(-np.sum(found[:, None] * self._weights, dtype=np.float64), x.dtype)
 
     def backward(self, gy: Array) -> tuple[Array, None]:
         gx = np.exp(self._log_p)
-        at_label = np.take_along_axis(gx, self._labels, 1)
-        np.put_along_axis(gx, self._labels, at_label - 1, 1)
+        gx[self._places] -= 1
         gx *= self._weights * (gy[:, None] if self.elementwise else gy)
         return gx, None
 
     def backward_graph(self, gy: Variable) -> tuple[Variable, None]:
         x = self.inputs[0]
         onehot = np.zeros_like(x.data)
-        np.put_along_axis(onehot, self._labels, 1, 1)
+        onehot[self._places] = 1
         gy = gy.reshape(gy.shape[0], 1, *gy.shape[1:]) if self.elementwise else gy
         return (softmax(x, 1) - onehot) * (self._weights * gy), None
 
-    def _label_weights(self, x: Array, valid: Array) -> Array:
-        """For each label its class weight, 0 where it is ignored."""
+    def _label_weights(self, x: Array, labels: Array, valid: Array | None) -> Array | None:
+        """For each label its class weight, 0 where it is ignored; None where all count 1."""
         if self.class_weight is None:
-            return valid.astype(x.dtype)
+            return None if valid is None else valid.astype(x.dtype)
         if self.class_weight.shape != x.shape[1:2]:
             raise ShapeError(f"{x.shape[1]} classes need {x.shape[1]} class weights, got {self.class_weight.shape}")
-        return self.class_weight.astype(x.dtype)[self._labels[:, 0]] * valid
+        weights = self.class_weight.astype(x.dtype)[labels]
+        return weights if valid is None else weights * valid
+
+
+def _places(labels: Array) -> tuple[Array, ...]:
+    """The index of each label's score in an array (batch, classes, *spatial)."""
+    first, *others = _mesh(labels.shape)
+    return first, labels, *others
+
+
+@lru_cache(maxsize=64)
+def _mesh(shape: tuple[int, ...]) -> tuple[Array, ...]:
+    """Along each axis the numbers of its places, as arrays that are broadcast to the shape."""
+    return tuple(np.ogrid[tuple(slice(n) for n in shape)])
 
 
 def softmax_cross_entropy(
