@@ -29,6 +29,7 @@ from undertow.kernels.cpu.source.simd import (
     load,
     load_int,
     load_part,
+    prefetch,
     splat,
     store,
     store_part,
@@ -157,6 +158,28 @@ def input_block(f, x, xs, H, W, C, pt, pl, grid, t0, t1, V, lda, ss, pad, tmp):
         else:
             inputs23(source, rs, cs, Cp, v, ss, tmp)
         group, ty, tx = _next(group, ty, tx, th, tw)
+
+
+@kernel
+def ask_ahead(m, x, xs, H, W, C, grid, t0, t1):
+    """Ask for the m x m pixels of tiles t0..t1, which the next block will read: memory answers while products run.
+
+    Worth it for few channels, where images are large and products are short; measured limits.
+    """
+    N, th, tw, my, mx, py, px = _grid(grid)
+    for t in range(t0, t1):
+        group, ty, tx = _first(t, th, tw)
+        Y, X = ty * m, tx * m
+        by = Y // py if my > 1 else 0
+        bx = X // px if mx > 1 else 0
+        y0, x0 = Y - by * py, X - bx * px
+        image = (group * my + by) * mx + bx
+        if y0 + m <= H and x0 + m <= W and image < N:
+            for i in range(m):
+                for j in range(m):
+                    p = x + ((image * H + y0 + i) * W + x0 + j) * xs
+                    for k in range(0, 4 * C, 64):
+                        prefetch(p + k)
 
 
 @kernel
@@ -297,7 +320,7 @@ def forward(
     f, x, xs, H, W, pt, pl, U, us, y, ys, Ho, Wo, Ci, Co, grid, tiles, T, b0, b1, tmp, acc, bias, slope, sums, sq
 ):  # fmt: skip
     """Many tiles, small weights: blocks b0..b1 of T tiles; U holds G w G^T of all panels."""
-    _, n = _sizes(f)
+    m, n = _sizes(f)
     Cop = (Co + 15) // 16 * 16
     lda, ldm = _row(Ci), _row(Co)
     sv, sm = T * lda + PAD, T * ldm + PAD
@@ -310,6 +333,8 @@ def forward(
         t1 = min(tiles, t0 + T)
         input_block(f, x, xs, H, W, Ci, pt, pl, grid, t0, t1, V, lda, sv, pad, tmp)
         for e in range(n * n):
+            if b + 1 < b1 and Co <= Ci <= 32:
+                ask_ahead(m, x, xs, H, W, Ci, grid, t1 + e * T // (n * n), min(tiles, t1 + (e + 1) * T // (n * n)))
             for k in range(0, Ci, KC):
                 for c in range(0, Cop, 32):
                     B = U + e * us + (c // 16 * Ci + k) * 64
@@ -385,7 +410,7 @@ def backward_weights(
     f, x, xs, H, W, pt, pl, dy, ds, Ho, Wo, dU, us, Ci, Co, grid, tiles, T, b0, b1, p0, p1, tmp
 ):  # fmt: skip
     """Panels p0..p1 of dU = V^T D over blocks b0..b1; the first block overwrites."""
-    _, n = _sizes(f)
+    m, n = _sizes(f)
     panels = p1 - p0
     lda, ps = _row(Ci), T * 64
     sv, sm = T * lda + PAD, panels * ps + PAD
@@ -399,6 +424,10 @@ def backward_weights(
         channels = min(16 * p1, Co) - 16 * p0
         gradient_block(f, dy + 64 * p0, ds, Ho, Wo, channels, grid, t0, t1, D, sm, ps, pad, tmp)
         for e in range(n * n):
+            if b + 1 < b1 and Ci + Co <= 96:
+                first, last = t1 + e * T // (n * n), min(tiles, t1 + (e + 1) * T // (n * n))
+                ask_ahead(m, x, xs, H, W, Ci, grid, first, last)
+                ask_ahead(m, dy + 64 * p0, ds, Ho, Wo, channels, grid, first, last)
             for p in range(0, panels, 2):
                 C = dU + e * us + (p0 + p) * Ci * 64
                 A, B = V + e * sv, D + e * sm + p * ps
