@@ -227,6 +227,26 @@ def test_a_ruined_pass_names_the_array_and_leaves_the_updates() -> None:
             np.testing.assert_array_equal(array, before[layer.index][name])
 
 
+def test_accumulators_are_searched_within_the_replay() -> None:
+    """What a replay has found finite is not read again before the update; all the rest is."""
+    net = network(True)
+    net.train_datum(*batch(net, 0))
+    weights = [net.optimizer.updates[n] for n, e in net.optimizer.entries.items() if e.parameter.data.ndim == 4]
+    assert net._plans.finite == {id(array) for array in weights}
+    for ruined in (weights[0], weights[-1], net.layers[0].scale_updates):
+        before, kept = [p.data.copy() for p in net.parameters()], ruined.flat[-1]
+        ruined.flat[-1] = np.nan
+        with pytest.raises(NonFiniteError, match="_updates"):
+            net.train_datum(*batch(net, 1))
+        for parameter, values in zip(net.parameters(), before, strict=True):
+            assert np.array_equal(parameter.data, values)
+        ruined.flat[-1] = kept
+        net.train_datum(*batch(net, 2))
+    net.planned = False
+    net.train_datum(*batch(net, 3))
+    assert not net._plans.finite
+
+
 @pytest.mark.parametrize("planned", [True, False])
 @pytest.mark.parametrize("first", [True, False])
 def test_an_infinite_output_is_noticed_although_the_cost_is_finite(planned: bool, first: bool) -> None:

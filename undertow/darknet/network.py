@@ -109,7 +109,7 @@ class Network:
             self.seen -= self.batch
             raise
         if (self.seen // self.batch) % self.subdivisions == 0:
-            check_updates(self)
+            check_updates(self, self._plans.finite)
             self.update()
         return self.cost
 
@@ -119,6 +119,7 @@ class Network:
                 self._plans.train(images, truth)
                 self.optimizer.accumulate(clear=False)
             else:
+                self._plans.finite = set()
                 doubtful = self.hidden.is_doubtful(self.checked_input(images).data)
                 self.forward(images, truth)
                 check_pass(self, doubtful)

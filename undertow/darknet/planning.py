@@ -22,7 +22,10 @@ Array = np.ndarray[Any, Any]
 
 
 class NetworkPlans:
-    """The planned steps of a network: one of training and one of inference, each with plans for all sizes."""
+    """The planned steps of a network: one of training and one of inference, each with plans for all sizes.
+
+    finite: ids of accumulators that the last pass of training left with finite numbers only, as far as it looked.
+    """
 
     def __init__(self, net: Network) -> None:
         self.net = net
@@ -30,6 +33,7 @@ class NetworkPlans:
         self._steps: tuple[Planned, Planned] | None = None
         self._functions: dict[Program, list[Any]] = {}
         self._shown = False
+        self.finite: set[int] = set()
 
     @property
     def possible(self) -> bool:
@@ -71,12 +75,14 @@ class NetworkPlans:
         self._train.sinks = {id(e.parameter): net.optimizer.updates[n] for n, e in net.optimizer.entries.items()}
         self._train.before_walk = self._check_losses
         self._shown = False
+        self.finite = set()
         try:
             loss = self._train(images, truth)
             if self._train.last is not None:
                 if not self._shown:
                     self._show_losses(self._train.last)
                 net.loss, net.input, net.truth = loss, images, truth
+                self.finite = self._train.last.finite_sinks()
             check_losses(net)
         except NonFiniteError as problem:
             net.forward(images, truth)  # with all values at hand, the first bad one can be named

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from undertow.core.variable import Variable
+from undertow.kernels.cpu.raw import plan_update
+from undertow.kernels.cpu.raw.tensor import scratch
 from undertow.plans.arena import Arena, Slot, arena, arrange
 from undertow.plans.gone import withdraw
 from undertow.plans.lower import lower
@@ -82,6 +84,7 @@ class Program:
         self._homes: Mapping[int, np.ndarray] = {}
         self.avoid: set[int] = set()
         self.waiting = Waiting()
+        self._ruined, self.searched = np.zeros(1, np.int64), set[int]()
         self.returned = {leaf.value for leaf in leaves(self.layout) if leaf.kind != "grad"} | {
             d for d, _ in kept.values()
         }
@@ -395,6 +398,17 @@ class Program:
         """Where a leaf's gradient is to be subtracted in this replay instead of going to its `.grad`."""
         return self._sinks.get(id(self._variables[number])) if number in self.lasting else None
 
+    def search(self, sink: np.ndarray) -> None:
+        """Look for numbers in a sink that are not finite, while it is in cache; only calls kernels.
+
+        A unit that does so in its backward adds the sink's id to `searched` each time.
+        """
+        plan_update.find_infinite(sink.ctypes.data, sink.size, scratch(), self._ruined.ctypes.data)
+
+    def finite_sinks(self) -> set[int]:
+        """The ids of sinks that the last replay has searched, if it found nothing."""
+        return set() if self._ruined[0] else self.searched
+
     def run(
         self,
         arguments: Sequence[Any],
@@ -413,6 +427,7 @@ class Program:
 
         def replay() -> Any:
             self._sinks, self._homes = sinks or {}, homes or {}
+            self._ruined[0], self.searched = 0, set()
             self._before_walk = before_walk
             self._check_leaves()
             self.arguments = arguments

@@ -265,12 +265,16 @@ class ConvUnit(Unit):
                 make = self._row_maker() if self.by_rows else None
                 gy = self.ty if self.by_rows else self.tg  # of the former only the shape counts
                 self.kernel.backward_weights(self.tx, gy, target, subtract=sink is not None, make=make)
+            if sink is not None:
+                program.search(sink)
             if gx is not None:
                 self.kernel.backward_data(self.tg, _at(weights), gx.slot.tensor, accumulate=adds)
 
         adds_residual = residual is not None and residual[1]
         key = (_at(weights), target or 0, sink is not None, adds, adds_residual, *(_at(array) for array in affine))
         self.play("backward", key, note)
+        if sink is not None:
+            program.searched.add(id(sink))
         self._hand_over(None if sink is not None else gw)
 
     def _residual_gradient(self) -> tuple[Tensor, bool] | None:
