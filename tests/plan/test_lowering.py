@@ -13,6 +13,7 @@ import undertow.functions as F
 from undertow.functions import avg_pool2d, batch_norm, concat, conv2d, linear, max_pool2d, relu, upsample
 from undertow.functions.darknet_activations import leaky
 from undertow.functions.norm_batch import BatchNormRule, RunningStatistics
+from undertow.kernels.cpu.raw import sparse
 from undertow.kernels.reference.batchnorm import DARKNET_CPU
 from undertow.plans import Planned, plan
 from undertow.plans.ordinary import Ordinary
@@ -249,6 +250,26 @@ def test_a_pooling_is_done_with_a_first_layer_that_it_alone_reads() -> None:
     expected = {("Conv", "MaxPool2d"), ("Conv", "MaxPool2d", "DarknetActivation"), ("Conv", "Relu", "MaxPool2d")}
     assert set(trial.calls(ConvPoolUnit)) == expected
     assert len(trial.calls(ConvPoolUnit)) == 3
+
+
+def two_poolings(b: Blocks, x: ut.Variable) -> ut.Variable:
+    x = max_pool2d(b.conv("a", x, 20, 5, bias=True), 2)
+    w, bias = b.parameter("b.w", (50, 20, 5, 5), 0.05), b.parameter("b.b", (50,), 0.3)
+    x = max_pool2d(relu(conv2d(x, w, bias)), 2)
+    return b.conv("c", x, 4, 1)
+
+
+def test_a_gradient_that_comes_from_a_pooling_is_taken_as_mostly_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[float] = []
+    run = sparse.backward_data
+    monkeypatch.setattr(sparse, "backward_data", lambda *a, **options: (taken.append(1), run(*a, **options))[1])
+    trial = Trial(two_poolings)
+    for _ in range(4):
+        trial.both(trial.data((8, 3, 24, 16)))
+    assert taken
+    assert trial.planned.last is not None
+    shares = [unit.share for unit in trial.planned.last.units if isinstance(unit, ConvUnit)]
+    assert shares == [0.25, 1.0]
 
 
 @pytest.mark.parametrize("net", NETS.values(), ids=NETS)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from undertow.kernels.cpu.raw import depthwise, plan_update
+from undertow.kernels.cpu.raw import depthwise, plan_update, sparse
 from undertow.kernels.cpu.raw.convolution import convolution
 from undertow.kernels.cpu.raw.direct import Make
 from undertow.kernels.cpu.raw.parts import PLAIN, SLOTS, Epilogue
@@ -71,9 +71,12 @@ class ConvKernel:
             at = packed + g * align(layer.packed_size)
             layer.forward(self._inputs(x, g), at, self._outputs(y, g), memory, then.channels(g * layer.outputs))
 
-    def backward_data(self, gy: Tensor, w: int, gx: Tensor, *, accumulate: bool) -> None:
-        """gx = or += the gradient of the input."""
+    def backward_data(self, gy: Tensor, w: int, gx: Tensor, *, accumulate: bool, share: float = 1.0) -> None:
+        """gx = or += the gradient of the input. share: of gy's values that are expected to be other than 0."""
         layer, memory = self.layer, scratch()
+        if share < 1 and self.groups == 1 and not self.depthwise and sparse.pays(layer, gy, gx, share):
+            sparse.backward_data(gy, w, gx, layer.window, memory, accumulate=accumulate)
+            return
         if self.depthwise:
             depthwise.backward_data(gy, w, gx, layer.window, memory, accumulate=accumulate)
             return

@@ -100,6 +100,7 @@ class ConvUnit(Unit):
         self.residual_slot = None if chain.residual is None else program.read_slot(chain.residual)
         self.trained = program.has_backward(self)
         self.pool = self._fused_pool()
+        self.share = self._share()
         self.by_rows = self._made_by_rows()
         fits = self.norm is not None and chain.residual is None and self.pool is None
         self.guarded = fits and self.trained and chain.slope != 0
@@ -128,6 +129,14 @@ class ConvUnit(Unit):
             if self.y != self.z and program.keeps_gradient(self.y):
                 # Without batch norm it is written over that of z, or into g_slot.
                 program.same_gradient(self.y, self.z)
+
+    def _share(self) -> float:
+        """Of the values of y's gradient those that are not 0: behind a max pooling alone only the winners' are."""
+        readers = self.program.consumers.get(self.z, [])
+        if self.norm is not None or len(readers) != 1 or not isinstance(readers[0], MaxPoolUnit):
+            return 1.0
+        pool = readers[0].pool
+        return 1 / (pool.kh * pool.kw) if pool.sy >= pool.kh and pool.sx >= pool.kw else 1.0
 
     def _fused_pool(self) -> MaxPoolUnit | None:
         """The pooling whose two passes are done within those of the batch norm, so that z is never written."""
@@ -268,7 +277,7 @@ class ConvUnit(Unit):
             if sink is not None:
                 program.search(sink)
             if gx is not None:
-                self.kernel.backward_data(self.tg, _at(weights), gx.slot.tensor, accumulate=adds)
+                self.kernel.backward_data(self.tg, _at(weights), gx.slot.tensor, accumulate=adds, share=self.share)
 
         adds_residual = residual is not None and residual[1]
         key = (_at(weights), target or 0, sink is not None, adds, adds_residual, *(_at(array) for array in affine))

@@ -13,7 +13,7 @@ from undertow.errors import UndertowError
 from undertow.kernels.cpu import target
 
 HERE = Path(__file__).parent
-KERNELS = ("convolution", "pooling", "batchnorm", "activation", "rows_pool")
+KERNELS = ("convolution", "pooling", "batchnorm", "activation", "rows_pool", "sparse")
 
 
 @pytest.mark.skipif(target.target().lanes == 8, reason="this processor has one vector width only")
