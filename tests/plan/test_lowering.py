@@ -82,6 +82,17 @@ def mobilenet_like(b: Blocks, x: ut.Variable) -> ut.Variable:
     return b.norm("g", b.conv("g", x, 20, groups=4))
 
 
+def depthwise(b: Blocks, x: ut.Variable) -> ut.Variable:
+    """Depthwise convolutions that normalise what they read, and others that may not: a wide window, an input that is
+    read twice."""
+    x = b.leaky("w", b.leaky("a", x, 17), 17, groups=17)
+    x = relu(b.norm("c", b.conv("c", x, 40, 1)))
+    x = relu(b.norm("d", b.conv("d", x, 40, stride=2, groups=40)))
+    x = b.leaky("f", b.leaky("e", x, 40, 5, groups=40), 24, 1)
+    x = b.norm("h", b.conv("h", x + b.leaky("g", x, 24, groups=24), 16, 1))
+    return b.conv("j", leaky(b.conv("i", x, 16, bias=True, groups=16)), 5, 1)
+
+
 def groups_with_norm(b: Blocks, x: ut.Variable) -> ut.Variable:
     """Groups whose sums for batch norm come from each of the convolution's kernels."""
     x = b.leaky("a", b.conv("first", x, 16), 32, 1, groups=2)
@@ -160,6 +171,7 @@ NETS = {
         darknet_like,
         resnet_like,
         mobilenet_like,
+        depthwise,
         groups_with_norm,
         without_norm,
         few_channels_pooled,
@@ -241,6 +253,42 @@ def test_a_pooling_is_fused_where_it_alone_reads_what_can_be_undone() -> None:
     makers = [unit for unit in trial.planned.last.units if isinstance(unit, ConvUnit) and unit.pool is not None]
     assert [unit.pool for unit in makers] == fused
     assert len(fused) == 3  # behind a, c and d
+
+
+def test_a_depthwise_convolution_normalises_what_it_alone_reads() -> None:
+    trial = Trial(depthwise)
+    for _ in range(4):
+        trial.both(trial.data())
+    assert trial.planned.last is not None
+    units = [unit for unit in trial.planned.last.units if isinstance(unit, ConvUnit)]
+    assert sum(unit.sweeps for unit in units) == 5
+    assert [unit.reader for unit in units if unit.reader is not None] == [u for u in units if u.ahead is not None]
+    names = {unit.program.values[unit.w].variable.name for unit in units if unit.reader is not None}
+    assert names == {"a.w", "c.w", "h.w"}
+
+
+@pytest.mark.parametrize("seen", ["value", "gradient", "root"])
+def test_what_a_depthwise_convolution_normalises_is_there_for_others(seen: str) -> None:
+    blocks = Blocks()
+
+    def step(x: np.ndarray) -> tuple[ut.Variable | np.ndarray, ...]:
+        a = blocks.leaky("a", ut.Variable(x, requires_grad=False), 16)
+        y = blocks.leaky("b", a, 16, groups=16)
+        (y * y).sum().backward()
+        if seen == "root":
+            a.grad = np.ones(a.shape, np.float32)
+            a.backward()
+        return (a if seen == "value" else y), blocks.parameters["a.w"].grad
+
+    planned, x = plan(step), np.random.default_rng(2).standard_normal((2, 3, 12, 8)).astype(np.float32)
+    for _ in range(4):
+        for parameter in blocks.parameters.values():
+            parameter.clear_grad()
+        found = planned(x)
+    for parameter in blocks.parameters.values():
+        parameter.clear_grad()
+    for one, other in zip(found, step(x), strict=True):
+        np.testing.assert_allclose(getattr(one, "data", one), getattr(other, "data", other), rtol=1e-3, atol=1e-4)
 
 
 def test_a_pooling_is_done_with_a_first_layer_that_it_alone_reads() -> None:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from undertow.kernels.cpu.raw import depthwise, plan_update, sparse
+from undertow.kernels.cpu.raw import depthwise, plan_depthwise, plan_update, sparse
 from undertow.kernels.cpu.raw.convolution import convolution
 from undertow.kernels.cpu.raw.direct import Make
-from undertow.kernels.cpu.raw.parts import PLAIN, SLOTS, Epilogue
+from undertow.kernels.cpu.raw.parts import PLAIN, SLOTS, Epilogue, Front
+from undertow.kernels.cpu.raw.plan_depthwise import Ahead
 from undertow.kernels.cpu.raw.tensor import Tensor, align, scratch
 from undertow.kernels.geometry import ConvGeometry
 
@@ -18,24 +19,24 @@ from undertow.kernels.geometry import ConvGeometry
 class ConvKernel:
     """x_shape -> outputs for weights of shape w_shape.
 
-    sums: whether the epilogue can take the sums for batch norm.
+    groups: of the convolution, and of the sums that its epilogue takes for batch norm; 1 where it is depthwise.
     """
 
     def __init__(self, x_shape: Sequence[int], w_shape: Sequence[int], geometry: ConvGeometry, precision: str) -> None:
         n, _, h, w = x_shape
-        self.groups = geometry.groups
+        self.depthwise = depthwise.fits(w_shape, geometry)
+        self.groups = 1 if self.depthwise else geometry.groups
         fast = precision == "fast"
         kernel = (w_shape[2], w_shape[3])
-        self.layer = convolution(n, h, w, w_shape[1], w_shape[0] // self.groups, kernel, geometry, fast)
-        self.depthwise = depthwise.fits(w_shape, geometry)
-        self.sums = not self.depthwise
+        self.layer = convolution(n, h, w, w_shape[1], w_shape[0] // geometry.groups, kernel, geometry, fast)
+        self._weights_bytes = 4 * w_shape[0] * w_shape[1] * self.layer.taps
         self._step = 4 * self.layer.outputs * self.layer.inputs * self.layer.taps
 
-    def forward(self, x: Tensor, w: int, y: Tensor, then: Epilogue = PLAIN) -> None:
-        """y = conv(x, w); w: address of OIHW weights."""
+    def forward(self, x: Tensor, w: int, y: Tensor, then: Epilogue = PLAIN, front: Front | None = None) -> None:
+        """y = conv(x, w); w: address of OIHW weights. front: of x, for depthwise convolutions only."""
         layer, memory = self.layer, scratch()
         if self.depthwise:
-            depthwise.forward(x, w, y, layer.window, memory, then)
+            depthwise.forward(x, w, y, layer.window, memory, then, front)
             return
         for g in range(self.groups):
             xs, ys = self._inputs(x, g), self._outputs(y, g)
@@ -49,8 +50,7 @@ class ConvKernel:
     @property
     def packed_bytes(self) -> int:
         """Room that `pack` needs."""
-        taps = self.layer.taps
-        return 4 * taps * self.groups if self.depthwise else self.groups * align(self.layer.packed_size)
+        return self._weights_bytes if self.depthwise else self.groups * align(self.layer.packed_size)
 
     def pack(self, w: np.ndarray, packed: int) -> None:
         """C-contiguous OIHW weights for `forward_packed`."""
@@ -107,6 +107,20 @@ class ConvKernel:
         for g in range(self.groups):
             xs, gys = self._inputs(x, g), self._outputs(gy, g)
             layer.backward_weights_oihw(xs, gys, gw + g * self._step, memory, subtract=subtract, make=make)
+
+    def backward_both(
+        self, gy: Tensor, x: Tensor, ahead: Ahead | None, w: int, gx: Tensor, gw: int, *, accumulate: bool,
+        subtract: bool,
+    ) -> None:  # fmt: skip
+        """`backward_data` and `backward_weights` of a depthwise convolution at once."""
+        memory = scratch()
+        with memory.frame():
+            found = memory.take(self.packed_bytes) if subtract else gw
+            plan_depthwise.backward(
+                gy, x, ahead, w, gx, found, self.layer.window, memory, accumulate=accumulate
+            )
+            if subtract:
+                plan_update.accumulate(gw, found, self.packed_bytes // 4, 1.0)
 
     def _inputs(self, x: Tensor, g: int) -> Tensor:
         return x if self.groups == 1 else x.channels(g * self.layer.inputs, self.layer.inputs)

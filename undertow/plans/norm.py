@@ -47,7 +47,7 @@ class Norm:
     def take_sums(self, sums: int, groups: int) -> None:
         """Mean and variance from what a convolution summed up on its way, group after group.
 
-        Too coarse where a mean lies far from 0: `take_statistics` with where_far then has to follow.
+        Too coarse where a mean lies far from 0: `take_statistics` has to follow.
         """
         plan_norm.clear(_at(self._far), 1)
         each = self.channels // groups
@@ -55,12 +55,11 @@ class Norm:
             sums, groups, SLOTS, each, 0, _at(self._numbers), self._mean, self._variance, _at(self._far)
         )
 
-    def take_statistics(self, y: Tensor, memory: Scratch, *, where_far: bool = False) -> None:
-        """Mean and variance by a pass over y with its channels' means taken away first.
-
-        where_far: only if `take_sums` just now found its sums too coarse.
+    def take_statistics(self, y: Tensor, memory: Scratch) -> None:
+        """Where `take_sums` just now found its sums too coarse: mean and variance by a pass over y with its channels'
+        means taken away first.
         """
-        far = _at(self._far) if where_far else 0
+        far = _at(self._far)
         with memory.frame():
             centre = memory.take(4 * self.channels)
             sums = self.cleared_sums(memory)

@@ -13,13 +13,15 @@ from undertow.functions.norm_batch import BatchNorm
 from undertow.kernels.cpu.raw import batchnorm as raw
 from undertow.kernels.cpu.raw import direct, packing, plan_norm, plan_pool
 from undertow.kernels.cpu.raw.batchnorm import Slope
-from undertow.kernels.cpu.raw.parts import Epilogue
+from undertow.kernels.cpu.raw.parts import SLOTS, Epilogue, Front
+from undertow.kernels.cpu.raw.plan_depthwise import Ahead
 from undertow.kernels.cpu.raw.tensor import Tensor, scratch
 from undertow.kernels.geometry import ConvGeometry
 from undertow.plans.arena import Slot
 from undertow.plans.kernels import ConvKernel
 from undertow.plans.norm import Norm
 from undertow.plans.unit import Unit
+from undertow.plans.unit_depthwise import reader, sweeps
 from undertow.plans.unit_images import MaxPoolUnit
 
 if TYPE_CHECKING:
@@ -65,7 +67,8 @@ class ConvUnit(Unit):
 
     With batch norm, y, the convolution's result, is kept beside z for the way back; or, where the activation can be
     undone and nothing is added, z is written over y (in place), and y is found again from z. A 2x2 max pooling that
-    alone reads z is computed here as well, and z is not written at all, see `_fused_pool`.
+    alone reads z is computed here as well, and z is not written at all, see `_fused_pool`. Nor is it where a depthwise
+    convolution alone reads it, see `unit_depthwise`: y is in its place.
     """
 
     def __init__(self, program: Program, chain: Chain) -> None:
@@ -99,14 +102,18 @@ class ConvUnit(Unit):
         self.z_slot = program.make_slot(self.z)
         self.residual_slot = None if chain.residual is None else program.read_slot(chain.residual)
         self.trained = program.has_backward(self)
+        self.sweeps, self.reader = sweeps(program, self), reader(program, self)
         self.pool = self._fused_pool()
         self.share = self._share()
         self.by_rows = self._made_by_rows()
-        fits = self.norm is not None and chain.residual is None and self.pool is None
+        maker = program.makers.get(self.x)
+        self.ahead = maker if isinstance(maker, ConvUnit) and maker.reader is self else None
+        unwritten = self.pool is not None or self.reader is not None
+        fits = self.norm is not None and chain.residual is None and not unwritten
         self.guarded = fits and self.trained and chain.slope != 0
         self.in_place = fits and (not self.trained or (self.guarded and self.calls[0] not in program.avoid))
         self.from_z = self.in_place and self.trained
-        if self.norm is None or self.in_place or self.pool is not None:
+        if self.norm is None or self.in_place or unwritten:
             self.y_slot = self.z_slot
         else:
             self.y_slot = program.add_slot(Slot(program.shape(self.y)))
@@ -122,6 +129,8 @@ class ConvUnit(Unit):
                 program.gradient(chain.residual)
                 self.shares = program.share_gradient(chain.residual, self.z, self)
             changes = not self.by_rows and (self.norm is not None or chain.slope != 1)
+            if self.reader is not None:
+                self.sums_slot = program.add_slot(Slot((SLOTS, 4 * program.shape(self.y)[1], 1, 1)))
             if (chain.residual is not None and not self.by_rows) or (changes and program.keeps_gradient(self.z)):
                 self.g_slot = program.add_slot(Slot(program.shape(self.y)))
             else:
@@ -165,6 +174,8 @@ class ConvUnit(Unit):
         slots = [] if walk is None or self.g_slot is None else [self.g_slot]
         if walk is None or not (self.norm is None or self.from_z):
             slots.append(self.y_slot)
+        if walk is not None:
+            slots += [unit.sums_slot for unit in (self, self.ahead) if unit is not None and unit.reader is not None]
         if self.pool is not None:
             slots.append(self.pool.y_slot if walk is None else self.program.gradient(self.pool.output).slot)
         return tuple(slots)
@@ -205,7 +216,7 @@ class ConvUnit(Unit):
 
         def note() -> None:
             then = Epilogue(bias=0 if bias is None else _at(bias), slope=self.chain.slope)
-            self.kernel.forward(self.tx, _at(weights), self.ty, then)
+            self.kernel.forward(self.tx, _at(weights), self.ty, then, self._front())
 
         self.play("forward", (_at(weights), 0 if bias is None else _at(bias)), note)
 
@@ -215,14 +226,22 @@ class ConvUnit(Unit):
 
         def note() -> None:
             with memory.frame():
-                sums = norm.cleared_sums(memory) if self.kernel.sums else 0
+                sums = norm.cleared_sums(memory)
                 then = Epilogue(bias=0 if bias is None else _at(bias), sums=sums)
-                self.kernel.forward(self.tx, _at(weights), self.ty, then)
-                if sums:
-                    norm.take_sums(sums, self.kernel.groups)
-                norm.take_statistics(self.ty, memory, where_far=bool(sums))
+                self.kernel.forward(self.tx, _at(weights), self.ty, then, self._front())
+                norm.take_sums(sums, self.kernel.groups)
+                norm.take_statistics(self.ty, memory)
 
         self.play("forward", (_at(weights), 0 if bias is None else _at(bias)), note)
+
+    def _front(self) -> Front | None:
+        """What is done to x while it is read."""
+        return None if self.ahead is None else self.ahead.as_front()
+
+    def as_front(self) -> Front:
+        """What the reader does to y while it reads it."""
+        norm = cast(Norm, self.norm)
+        return Front(norm.scale, norm.shift, self.chain.slope)
 
     def _normalise(self, norm: Norm) -> None:
         function, program = self.batch_norm, self.program
@@ -232,9 +251,9 @@ class ConvUnit(Unit):
 
         def note() -> None:
             norm.set_affine(_at(gamma), _at(beta))
-            if self.pool is None:
+            if self.pool is None and self.reader is None:
                 raw.affine(self.ty, self.tz, norm.scale, norm.shift, self.chain.slope, self.tr)
-            else:
+            elif self.pool is not None:
                 plan_pool.affine(self.ty, self.pool.y_slot.tensor, norm.scale, norm.shift, self.chain.slope)
             if running is not None and moves:
                 norm.move(running)
@@ -270,6 +289,13 @@ class ConvUnit(Unit):
             if residual is not None and not self.shares:
                 packing.copy(self.tgz, residual[0], accumulate=residual[1])
             self._to_convolution(*affine)
+            if self.sweeps and gx is not None and target is not None:
+                ahead = None if self.ahead is None else self.ahead.as_ahead()
+                self.kernel.backward_both(
+                    self.tg, self.tx, ahead, _at(weights), gx.slot.tensor, target, accumulate=adds,
+                    subtract=sink is not None,
+                )  # fmt: skip
+                return
             if target is not None:
                 make = self._row_maker() if self.by_rows else None
                 gy = self.ty if self.by_rows else self.tg  # of the former only the shape counts
@@ -311,21 +337,31 @@ class ConvUnit(Unit):
                 plan_norm.total(*parts, self.tg.c, _at(self._gbias))
 
     def _through_norm(self, norm: Norm, gamma: int, beta: int) -> None:
-        memory = scratch()
-        if self.from_z:
-            norm.set_hat_from_output(gamma, beta)
-        else:
-            norm.set_hat_from_input()
         if self.pool is not None:
+            norm.set_hat_from_input()
             self._through_pool(norm, self.pool, gamma)
             return
-        slope = Slope(self.chain.slope, norm.scale, norm.shift, self.from_z)
-        with memory.frame():
-            sums = norm.cleared_sums(memory)
-            raw.backward_sums(self.tgz, self.ty, norm.k1, norm.k0, sums, memory, slope)
-            norm.set_gradient(gamma, sums)
-            if not self.by_rows:
-                raw.backward(self.tgz, self.ty, self.tg, norm.c1, norm.c2, norm.c3, slope)
+        memory, slope = scratch(), Slope(self.chain.slope, norm.scale, norm.shift, self.from_z)
+        if self.reader is not None:
+            norm.set_gradient(gamma, self.sums_slot.tensor.address)
+        else:
+            if self.from_z:
+                norm.set_hat_from_output(gamma, beta)
+            else:
+                norm.set_hat_from_input()
+            with memory.frame():
+                sums = norm.cleared_sums(memory)
+                raw.backward_sums(self.tgz, self.ty, norm.k1, norm.k0, sums, memory, slope)
+                norm.set_gradient(gamma, sums)
+        if not self.by_rows:
+            raw.backward(self.tgz, self.ty, self.tg, norm.c1, norm.c2, norm.c3, slope)
+
+    def as_ahead(self) -> Ahead:
+        """What the reader needs on the way back to take the sums for `_through_norm`."""
+        norm, sums = cast(Norm, self.norm), self.sums_slot.tensor.address
+        norm.set_hat_from_input()
+        plan_norm.clear(sums, 2 * SLOTS * norm.channels)
+        return Ahead(self.as_front(), norm.k1, norm.k0, sums)
 
     def _through_pool(self, norm: Norm, pool: MaxPoolUnit, gamma: int) -> None:
         """From the gradient of what was pooled."""

@@ -59,6 +59,10 @@ class GuardedBytes:
         self._size = size
         self.address = int(self._block.ctypes.data) + self._start
 
+    def floats(self) -> np.ndarray:
+        """What lies between the guards."""
+        return self._block[self._start : self._start + self._size].view(np.float32)
+
     def check(self) -> None:
         assert (self._block[: self._start] == PATTERN).all()
         assert (self._block[self._start + self._size :] == PATTERN).all()

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from undertow.kernels.cpu.library import Kernels
 from undertow.kernels.cpu.raw import packing
 from undertow.kernels.cpu.raw.direct import Window
-from undertow.kernels.cpu.raw.parts import PLAIN, Epilogue
-from undertow.kernels.cpu.raw.tensor import Scratch, Tensor, align
+from undertow.kernels.cpu.raw.parts import PLAIN, Epilogue, Front, over_blocks
+from undertow.kernels.cpu.raw.tensor import Scratch, Tensor, align, apart
 from undertow.kernels.cpu.threads import team
 from undertow.kernels.geometry import ConvGeometry
 
 _depthwise = Kernels("depthwise")
+_TMP = 256
 _ENTRY = 32  # bytes per tap in a tap list, see source/depthwise.py
 
 
@@ -21,27 +22,31 @@ def fits(w_shape: Sequence[int], geometry: ConvGeometry) -> bool:
     return w_shape[1] == 1 and w_shape[0] == geometry.groups
 
 
-def forward(x: Tensor, w: int, y: Tensor, win: Window, memory: Scratch, then: Epilogue = PLAIN) -> None:
-    """y = conv(x, w); sums of the result are not offered here."""
+def forward(
+    x: Tensor, w: int, y: Tensor, win: Window, memory: Scratch, then: Epilogue = PLAIN, front: Front | None = None
+) -> None:
+    """y = conv(x, w), or, with a front, conv(front of x, w)."""
+    given = (0, 0, 1.0) if front is None else front
     with memory.frame():
         taps = memory.take(4 * win.taps * y.c)
-        step = align(_ENTRY * win.taps)
+        step = apart(_TMP + _ENTRY * win.taps)
         lists = memory.take(step * team().size)
         _depthwise.to_taps(w, y.c, win.taps, taps)
-        team().run(
-            y.n * y.h,
-            lambda t, a, b: _depthwise.forward(
-                x.address, x.stride, x.h, x.w, taps, y.address, y.stride, y.h, y.w, *win, y.c, a, b,
-                lists + t * step, then.accumulate, then.bias, then.slope,
-            ),
-        )  # fmt: skip
+
+        def call(t: int, a: int, b: int, sums: int) -> None:
+            _depthwise.forward(
+                x.address, x.stride, x.h, x.w, taps, y.address, y.stride, y.h, y.w, *win, y.c, a, b, lists + t * step,
+                then.accumulate, then.bias, then.slope, sums, 8 * y.c, *given,
+            )  # fmt: skip
+
+        over_blocks(y.n * y.h, then.sums, y.c, call)
 
 
 def backward_data(gy: Tensor, w: int, gx: Tensor, win: Window, memory: Scratch, *, accumulate: bool = False) -> None:
     """gx = gradient of the input, or gx += it."""
     with memory.frame():
         taps = memory.take(4 * win.taps * gx.c)
-        step = align(_ENTRY * win.taps)
+        step = apart(_ENTRY * win.taps)
         lists = memory.take(step * team().size)
         _depthwise.to_taps(w, gx.c, win.taps, taps)
         team().run(

@@ -33,6 +33,17 @@ class Epilogue(NamedTuple):
 PLAIN = Epilogue()
 
 
+class Front(NamedTuple):
+    """What a convolution does to its input while it reads it: leaky(x * scale + shift).
+
+    scale, shift: addresses of C floats. slope: of the leaky; 1 for none.
+    """
+
+    scale: int
+    shift: int
+    slope: float
+
+
 def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
