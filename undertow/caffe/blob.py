@@ -139,6 +139,13 @@ class Blob:
             self.shape = shape
             self._views = {}
 
+    def __getstate__(self) -> object:
+        """A copy has the numbers that are still to come: what would make them stays with this blob."""
+        for memory in (self._data, self._diff):
+            if memory.later is not None and memory.later.write is not _zero:
+                memory.room(self.count, self.dtype)
+        return super().__getstate__()
+
     def share_data(self, other: Blob) -> None:
         """From now on look at the value of another blob, in this blob's shape."""
         self._check_count(other)

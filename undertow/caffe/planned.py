@@ -34,6 +34,7 @@ from undertow.functions.tap import tap
 from undertow.plans import check
 from undertow.plans.arena import Arena
 from undertow.plans.dry import DryRecorder
+from undertow.plans.gradient import Gradient
 from undertow.plans.program import NoRoom, Program, Stale
 from undertow.plans.record import Outside, Source
 from undertow.plans.results import Result
@@ -422,7 +423,7 @@ class PassPlan:
         self._take_gradients(homes)
         losses = [float(np.sum(self._program.array(n) * blob.diff, dtype=np.float64)) for blob, n in self._losses]
         losses += [float(np.sum(blob.data * blob.diff, dtype=np.float64)) for blob in self._given_losses]
-        self._program.keep_into(partial(self._store, set()))
+        self._program.keep_into(partial(self._store, set()), finished=False)
         return sum(losses)
 
     def _bring_into_shape(self) -> None:
@@ -448,13 +449,14 @@ class PassPlan:
 
         filled: memory that has what belongs there. Of two blobs that share a diff, the gradient of the first stays.
         """
-        blob = self.net.blob_list[int(name)]
+        blob, gradient = self.net.blob_list[int(name)], self._program.gradients.get(self._program.kept[name][1])
         for side, values in (("data", data), ("diff", grad)):
             memory = blob.memory(side)
             if values is not None and id(memory) not in filled:
                 filled.add(id(memory))
                 if not _lies_in(values, memory.array):
-                    blob.fill_later(side, Later(values.size, partial(_copy, values)))
+                    late = gradient if side == "diff" else None
+                    blob.fill_later(side, Later(values.size, partial(_copy, values, late)))
         if grad is None and int(name) in self._wanted and id(blob.memory("diff")) not in filled:
             filled.add(id(blob.memory("diff")))
             blob.clear_diff()
@@ -469,5 +471,7 @@ def _lies_in(values: Array, memory: Array | None) -> bool:
     return memory is not None and np.may_share_memory(values, memory)
 
 
-def _copy(values: Array, to: Array) -> None:
+def _copy(values: Array, late: Gradient | None, to: Array) -> None:
+    if late is not None:
+        late.finish()
     to.reshape(values.shape)[...] = values

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from undertow.kernels.cpu.raw import plan_update
 from undertow.kernels.cpu.raw.tensor import scratch
 from undertow.plans.arena import Arena, Slot, arena, arrange
 from undertow.plans.gone import withdraw
+from undertow.plans.gradient import Gradient
 from undertow.plans.lower import lower
 from undertow.plans.ordinary import Ordinary
 from undertow.plans.record import Alias, Argument, Made, Outside, Recorder
@@ -42,19 +42,6 @@ class Event(NamedTuple):
 
     unit: Unit
     walk: int | None
-
-
-@dataclass
-class Gradient:
-    """A gradient in a slot. written: something has arrived in this walk."""
-
-    slot: Slot
-    written: bool = False
-
-    def claim(self) -> bool:
-        """Whether to add to what is there; from now on something is."""
-        before, self.written = self.written, True
-        return before
 
 
 class Program:
@@ -169,6 +156,8 @@ class Program:
                     self.gradients[number].slot.use(n)
             for slot in unit.working_slots(walk):
                 slot.use(n)
+        for slot in (slot for unit in self.units for slot in unit.lasting_slots()):
+            slot.use(end)
         for number in self._pinned | self.returned:
             if number in self.slots:
                 self.slots[number].use(end)
@@ -467,9 +456,14 @@ class Program:
         except MemoryError as error:
             raise NoRoom(event.unit.calls[0]) from error
 
-    def keep_into(self, store: Store) -> None:
-        """Hand the kept values and gradients of the last replay to store(name, value, gradient or None)."""
+    def keep_into(self, store: Store, finished: bool = True) -> None:
+        """Hand the kept values and gradients of the last replay to store(name, value, gradient or None).
+
+        finished: else `gradients` may have some that are only made when their `finish` is called.
+        """
         for name, (data, grad) in self.kept.items():
+            if finished and grad in self.gradients:
+                self.gradients[grad].finish()
             store(name, self.array(data), self.kept_gradient(grad))
         self.arguments = ()
 
@@ -540,7 +534,7 @@ class Program:
         if self._before_walk is not None:
             self._before_walk()
         for gradient in self.gradients.values():
-            gradient.written = False
+            gradient.clear()
         for number in self.walks[walk].cleared:
             self._variables[number].clear_grad()
         for number, seed in self.walks[walk].roots:

@@ -62,6 +62,10 @@ class Unit:
         """Slots of its own that it needs in its forward (walk None) or in its backward."""
         return ()
 
+    def lasting_slots(self) -> tuple[Slot, ...]:
+        """Slots of its own that it needs after the step, to make what is read then."""
+        return ()
+
     def take_over(self) -> None:
         """Called before the first replay: let go of what the recorded run left on the Functions."""
         for number, function in zip(self.calls, self.functions, strict=True):

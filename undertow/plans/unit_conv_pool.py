@@ -12,6 +12,7 @@ from undertow.kernels.cpu.raw import plan_norm, plan_unpack, pooling, rows_pool
 from undertow.kernels.cpu.raw.parts import Epilogue
 from undertow.kernels.cpu.raw.pooling import Pool
 from undertow.kernels.cpu.raw.tensor import scratch
+from undertow.kernels.cpu.threads import begin
 from undertow.plans.arena import Slot
 from undertow.plans.unit import Unit
 from undertow.plans.unit_conv import Chain, kernel_of
@@ -83,6 +84,7 @@ class ConvPoolUnit(Unit):
         self.keeps_y = program.keeps_gradient(self.y)
         if self.keeps_y:
             program.gradient(self.y)
+            program.pin(self.z)
 
     def working_slots(self, walk: int | None) -> tuple[Slot, ...]:
         slots = [self.winners]
@@ -91,6 +93,9 @@ class ConvPoolUnit(Unit):
         if walk is not None and self.keeps_y:
             slots.append(self.program.gradient(self.y).slot)
         return tuple(slots)
+
+    def lasting_slots(self) -> tuple[Slot, ...]:
+        return (self.winners,) if self.keeps_y else ()
 
     def reads_back(self, number: int) -> bool:
         return number == self.x or (number == self.z and self.slope != 1)
@@ -130,6 +135,7 @@ class ConvPoolUnit(Unit):
         gb = program.gradient_buffer(self.b) if self.b is not None and self.wants_b else None
         if self.gy is not None:
             self.gy.claim()
+            self.gy.late = self._spread
         key = _at(gw), sink is not None, _at(gb)
         self.play("backward", key, lambda: self._compute_back(gw, sink is not None, gb))
         if self.b is not None and gb is not None:
@@ -150,8 +156,12 @@ class ConvPoolUnit(Unit):
                 layer.unpack(packed, _at(gw), memory)
             if gb is not None:
                 plan_norm.total(*sums, layer.outputs, _at(gb))
-        if self.gy is not None:
-            rows_pool.spread(self.tgz, self.tz, winners, self.slope, self.gy.slot.tensor)
+
+    def _spread(self) -> None:
+        """The convolution's own gradient, which nothing in the step needs."""
+        begin()
+        target = self.program.gradient(self.y).slot.tensor
+        rows_pool.spread(self.tgz, self.tz, self.winners.tensor.address, self.slope, target)
 
 
 def _at(array: Array | None) -> int:

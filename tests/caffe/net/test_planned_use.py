@@ -23,6 +23,7 @@ from undertow.caffe.net import Net
 from undertow.caffe.planned import PassPlan
 from undertow.caffe.table import LAYER_TYPES, LayerType, register_layer
 from undertow.errors import ShapeError
+from undertow.plans.unit_conv_pool import ConvPoolUnit
 
 
 @pytest.fixture
@@ -201,6 +202,21 @@ def test_a_copy_of_a_net_has_plans_of_its_own(pair):
     other = copy.deepcopy(planned)
     for blob in planned.param_blobs:
         blob.data[...] = 0
+    planned.forward_backward()
+    hold_equal(other, plain)
+
+
+def test_a_copy_of_a_net_has_the_gradients_that_nobody_has_looked_at(pair):
+    pool = "pooling_param { pool: MAX kernel_size: 2 stride: 2 }"
+    planned, plain = pair([conv("c1", "data", 6), simple("Pooling", "c1", "p1", pool), dense("out", "p1")])
+    planned.forward_backward()
+    one_by_one(plain)
+    assert any(isinstance(unit, ConvPoolUnit) for unit in next(iter(planned.plans._plans.values()))._program.units)
+    other = copy.deepcopy(planned)
+    for net in (other, planned):
+        np.testing.assert_allclose(net.blobs["c1"].diff, plain.blobs["c1"].diff, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(net.blobs["c1"].data, plain.blobs["c1"].data, rtol=1e-4, atol=1e-6)
+    assert plain.blobs["c1"].diff.any()
     planned.forward_backward()
     hold_equal(other, plain)
 
