@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.kernels.cpu.guards import GuardedTensor
 from undertow.errors import ShapeError
+from undertow.functions.pooling import pooling_geometry
 from undertow.kernels import cpu, reference
 from undertow.kernels.cpu.raw import pooling as raw
 from undertow.kernels.cpu.raw.pooling import Pool
@@ -44,6 +45,16 @@ def test_max_pooling_equals_the_reference(problem):
     np.testing.assert_allclose(gx, wide, rtol=1e-6, atol=1e-5)
     c_ordered = np.ascontiguousarray(indexes)
     np.testing.assert_array_equal(cpu.pool2d_backward("max", gy, c_ordered, x.shape, geometry), gx)
+
+
+@pytest.mark.parametrize("size", [(2, 2), (1, 4), (3, 2), (1, 1)], ids=str)
+@pytest.mark.parametrize("left_over", [0, 1])
+def test_average_pooling_by_windows_side_by_side(size, left_over):
+    shape = (2, 17, 5 * size[0] + left_over, 3 * size[1])
+    geometry = pooling_geometry(shape, size, size)
+    gy = np.random.default_rng(0).standard_normal((2, 17, *geometry.out)).astype(np.float32)
+    gx = cpu.pool2d_backward("average", gy, None, shape, geometry)
+    assert np.array_equal(gx, reference.pool2d_backward("average", gy, None, shape, geometry))
 
 
 @settings(max_examples=80, deadline=None)
