@@ -1,4 +1,4 @@
-"""Gradients of 1x1 weights against the definition in float64, within guard bytes, whatever the threads."""
+"""1x1 windows on OIHW weights against the definition in float64, within guard bytes, whatever the threads."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tests.kernels.cpu.guards import GuardedScratch, GuardedTensor
 from undertow.kernels import cpu
 from undertow.kernels.cpu.raw import pointwise
 from undertow.kernels.cpu.raw.direct import Window
+from undertow.kernels.cpu.raw.parts import Epilogue
 from undertow.kernels.cpu.threads import begin
 from undertow.kernels.geometry import ConvGeometry
 
@@ -92,6 +93,69 @@ def test_same_bits_whatever_the_number_of_threads(case):
         cpu.set_threads(None)
     for other in results[1:]:
         np.testing.assert_array_equal(results[0], other)
+
+
+# Images, input and output channels, height and width.
+PRODUCTS = {
+    "one number": (1, 1, 1, 1, 1),
+    "dense": (64, 500, 10, 1, 1),
+    "dense, channels shared": (64, 300, 530, 1, 1),
+    "channels shared, odd": (2, 77, 91, 15, 14),
+    "channels shared, one panel behind": (1, 530, 112, 9, 9),
+    "few pixels": (1, 40, 30, 9, 9),
+    "many pixels": (2, 70, 90, 30, 31),
+    "many pixels, several passes": (2, 520, 300, 22, 20),
+    "many pixels, few channels": (2, 3, 17, 30, 31),
+    "many pixels, one panel": (2, 48, 16, 30, 31),
+}
+
+
+def _products(n, ci, co, h, w, surplus, rng):
+    """y with bias, leaky and sums, twice y, gx, twice gx; asserts that they are right."""
+    x, y, gx = GuardedTensor(n, ci, h, w, surplus), *(GuardedTensor(n, c, h, w, surplus) for c in (co, ci))
+    gy = GuardedTensor(n, co, h, w, surplus)
+    weights, bias = rng.standard_normal((co, ci)).astype(np.float32), rng.standard_normal(co).astype(np.float32)
+    x.array[:], gy.array[:] = rng.standard_normal(x.array.shape), rng.standard_normal(gy.array.shape)
+    sums, memory = np.zeros((16, 2, co)), GuardedScratch()
+    linear = np.einsum("nihw,oi->nohw", x.array.astype(np.float64), weights) + bias[:, None, None]
+    back = np.einsum("nohw,oi->nihw", gy.array.astype(np.float64), weights)
+    begin()
+    then = Epilogue(bias=bias.ctypes.data, slope=0.1, sums=sums.ctypes.data)
+    pointwise.forward(x.tensor, weights.ctypes.data, y.tensor, memory, then)
+    expected = np.where(linear > 0, linear, 0.1 * linear)
+    assert relative_error(y.array, expected) < 1e-6
+    np.testing.assert_allclose(sums[:, 0].sum(0), expected.sum((0, 2, 3)), rtol=1e-4, atol=2e-5 * expected.size / co)
+    np.testing.assert_allclose(sums[:, 1].sum(0), np.square(expected).sum((0, 2, 3)), rtol=1e-5)
+    results = [y.array.copy(), sums]
+    pointwise.forward(x.tensor, weights.ctypes.data, y.tensor, memory, Epilogue(accumulate=True))
+    expected = expected + linear - bias[:, None, None]
+    assert relative_error(y.array, expected) < 1e-6
+    for times, accumulate in ((1, False), (2, True)):
+        pointwise.backward_data(gy.tensor, weights.ctypes.data, gx.tensor, memory, accumulate=accumulate)
+        assert relative_error(gx.array, times * back) < 1e-6
+    for guarded in (x, gy, y, gx, memory):
+        guarded.check()
+    return [*results, y.array.copy(), gx.array.copy()]
+
+
+@pytest.mark.parametrize("case", PRODUCTS)
+@pytest.mark.parametrize("surplus", [0, 3])
+def test_products_on_the_grid(case, surplus, rng):
+    _products(*PRODUCTS[case], surplus, rng)
+
+
+@pytest.mark.parametrize("case", PRODUCTS)
+def test_products_have_the_same_bits_whatever_the_number_of_threads(case):
+    results = []
+    try:
+        for threads in (1, 2, 5):
+            cpu.set_threads(threads)
+            results.append(_products(*PRODUCTS[case], 0, np.random.default_rng(1)))
+    finally:
+        cpu.set_threads(None)
+    for others in results[1:]:
+        for one, other in zip(results[0], others, strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 def test_windows_it_is_not_for():

@@ -87,7 +87,7 @@ class Convolution:
         """y = conv(x, w); w from `pack`."""
         win = self.window
         if self.kind == "pointwise":
-            direct.pointwise(x, w, y, memory, then)
+            pointwise.product(x, w, 64, x.c * 64, y, memory, then)
         elif self.kind == "winograd":
             winograd.forward(x, w, y, win.top, win.left, self.form, memory, then)
         elif self.kind == "rows":
@@ -99,11 +99,13 @@ class Convolution:
         """gx = gradient of the input, or gx += it; w from `pack_transposed` or `transpose`."""
         then = Epilogue(accumulate=accumulate)
         if self.kind == "pointwise":
-            direct.pointwise(gy, w, gx, memory, then)
+            pointwise.product(gy, w, 64, gy.c * 64, gx, memory, then)
         elif self.kind == "winograd":
             winograd.forward(gy, w, gx, *self._opposite_padding, self.form, memory, then)
         else:
             for walk in self._tables.backward:
+                if accumulate and not walk.taps:  # zeros
+                    continue
                 direct.convolve(gy, w, self.taps, gx, walk, self._zeros.ctypes.data, memory, then)
 
     def backward_data_from(self, gy: Tensor, w: int, gx: Tensor, memory: Scratch, *, accumulate: bool = False) -> None:
@@ -133,6 +135,9 @@ class Convolution:
             win = self.window
             winograd.forward(x, w, y, win.top, win.left, self.form, memory, then, winograd.OIHW)
             return
+        if self.kind == "pointwise":
+            pointwise.forward(x, w, y, memory, then)
+            return
         with memory.frame():
             packed = memory.take(self.packed_size)
             self.pack(w, packed, memory)
@@ -143,6 +148,9 @@ class Convolution:
         if self.kind == "winograd":
             then = Epilogue(accumulate=accumulate)
             winograd.forward(gy, w, gx, *self._opposite_padding, self.form, memory, then, winograd.OIHW_OPPOSITE)
+            return
+        if self.kind == "pointwise":
+            pointwise.backward_data(gy, w, gx, memory, accumulate=accumulate)
             return
         with memory.frame():
             packed = memory.take(self.transposed_size)

@@ -59,23 +59,6 @@ class Walk(NamedTuple):
     offsets: int
 
 
-def pointwise(x: Tensor, w: int, y: Tensor, memory: Scratch, then: Epilogue = PLAIN) -> None:
-    """1x1, stride 1, no padding: y = x w for packed weights w (transposed ones: gradient of the input)."""
-    pixels, sq, C = y.pixels, 8 * y.c, y.c
-    with memory.frame():
-        tmp = memory.take(_TMP * team().size)
-
-        def call(t: int, block: int, b0: int, b1: int, p0: int, p1: int, sums: int) -> None:
-            part = then.channels(16 * p0)
-            _direct.pointwise(
-                x.address, x.stride, w + p0 * x.c * 64, y.address + 64 * p0, y.stride, pixels, x.c,
-                min(C, 16 * p1) - 16 * p0, block, b0, b1, tmp + t * _TMP, then.accumulate, part.bias, then.slope,
-                sums, sq,
-            )  # fmt: skip
-
-        _spread(pixels, C, then, call)
-
-
 def _spread(pixels: int, channels: int, then: Epilogue, call) -> None:  # type: ignore[no-untyped-def]
     """Cut pixels into blocks, or, where they are few, channels into panels."""
     panels = ceil_div(channels, 16)

@@ -1,13 +1,14 @@
-"""Gradients of 1x1 weights as OIHW, all threads."""
+"""1x1 windows on OIHW weights, all threads."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from undertow.kernels.cpu.library import Kernels
-from undertow.kernels.cpu.raw.direct import Window
-from undertow.kernels.cpu.raw.parts import ceil_div
-from undertow.kernels.cpu.raw.tensor import Scratch, Tensor
+from undertow.kernels.cpu.raw import packing
+from undertow.kernels.cpu.raw.direct import BLOCK, Window
+from undertow.kernels.cpu.raw.parts import PLAIN, Epilogue, ceil_div, over_blocks, over_panels
+from undertow.kernels.cpu.raw.tensor import Scratch, Tensor, align
 from undertow.kernels.cpu.threads import team
 
 _pointwise = Kernels("pointwise")
@@ -15,6 +16,65 @@ _pointwise = Kernels("pointwise")
 _SIDE = 256  # channels: what a thread sums up at a time, of either side, stays in its second cache
 _ITEMS = 8  # at least so many parts, where the pixels suffice
 _STRIP = 32  # as in source/pointwise.py
+
+
+_TMP = 256  # bytes of vector scratch
+
+
+def forward(x: Tensor, w: int, y: Tensor, memory: Scratch, then: Epilogue = PLAIN) -> None:
+    """y = x w for OIHW weights w, stride 1, no padding."""
+    panels = ceil_div(y.c, 16)
+    if not _few(y.pixels, y.c):
+        with memory.frame():
+            packed = memory.take(packing.packed_size(x.c, y.c, 1))
+            packing.pack(w, x.c, y.c, 1, packed, memory)
+            product(x, packed, 64, x.c * 64, y, memory, then)
+        return
+    step = align(_TMP + 128 * x.c)
+    with memory.frame():
+        tmp = memory.take(step * team().size)
+
+        def call(t: int, p0: int, p1: int) -> None:
+            _pointwise.few_forward(
+                x.address, x.stride, w, y.address, y.stride, y.pixels, x.c, y.c, p0, p1, tmp + t * step,
+                then.accumulate, then.bias, then.slope, then.sums, 8 * y.c,
+            )  # fmt: skip
+
+        over_panels(panels, call)
+
+
+def backward_data(gy: Tensor, w: int, gx: Tensor, memory: Scratch, *, accumulate: bool = False) -> None:
+    """gx = gradient of the input, or gx += it, for OIHW weights w, which are read where they lie."""
+    product(gy, w, 4 * gx.c, 64, gx, memory, Epilogue(accumulate=accumulate))
+
+
+def _few(pixels: int, channels: int) -> bool:
+    """Whether threads share the channels rather than the pixels."""
+    return pixels <= 8 * BLOCK - BLOCK and channels > 48
+
+
+def product(x: Tensor, b: int, row: int, panel: int, y: Tensor, memory: Scratch, then: Epilogue = PLAIN) -> None:
+    """y = x B, B [x.c, y.c]: panels of 16 columns `panel` bytes apart, their rows `row` bytes apart."""
+    pixels, sq, C = y.pixels, 8 * y.c, y.c
+    step = align(_TMP + 128 * x.c)
+    with memory.frame():
+        tmp = memory.take(step * team().size)
+
+        def call(t: int, block: int, b0: int, b1: int, p0: int, p1: int, sums: int) -> None:
+            part = then.channels(16 * p0)
+            _pointwise.product(
+                x.address, x.stride, b + p0 * panel, row, panel, y.address + 64 * p0, y.stride, pixels, x.c,
+                min(C, 16 * p1) - 16 * p0, block, b0, b1, tmp + t * step, then.accumulate, part.bias, then.slope,
+                sums, sq, 0, 0,
+            )  # fmt: skip
+
+        if _few(pixels, C):
+            over_panels(ceil_div(C, 16), lambda t, a, b: call(t, pixels, 0, 1, a, b, then.channels(16 * a).sums))
+            return
+        block = BLOCK if pixels > 7 * BLOCK else 24
+        over_blocks(
+            ceil_div(pixels, block), then.sums, C, lambda t, a, b, s: call(t, block, a, b, 0, ceil_div(C, 16), s)
+        )
 
 
 class _Runs(NamedTuple):

@@ -26,8 +26,7 @@ from undertow.kernels.cpu.source.simd import (
     zero,
 )
 
-KC = 256  # rows of B per pass of a plain product: two panels are 32 KB
-KT = 288  # the same for convolve, in whole taps
+KT = 288  # rows of B per pass of convolve, in whole taps: two panels are 36 KB
 REACH = 8 * ROWS  # bytes per tap in a record of the address table
 
 
@@ -68,20 +67,6 @@ def epilogue(y, ys, C, n, bias, slope, sums, sq, tmp):
             store_part(tmp + 4 * LANES, a2, LANES)
             add_sums(sums + 8 * c, tmp, min(left, LANES))
             add_sums(sums + sq + 8 * c, tmp + 4 * LANES, min(left, LANES))
-
-
-@kernel(floats=("slope",))
-def pointwise(x, xs, W, y, ys, P, Ci, Co, T, b0, b1, tmp, acc, bias, slope, sums, sq):
-    """1x1, stride 1: y[P, Co] (+)= x[P, Ci] W, blocks b0..b1 of T pixels."""
-    for b in range(b0, b1):
-        n = min(T, P - b * T)
-        a, q = x + b * T * xs, y + b * T * ys
-        for k in range(0, Ci, KC):
-            kc = min(KC, Ci - k)
-            for c in range(0, Co, 32):
-                B = W + (c // 16 * Ci + k) * 64
-                nn(n, a + 4 * k, xs, 1, 0, kc, B, Ci * 64, q + 4 * c, ys, min(32, Co - c), acc or k > 0)
-        epilogue(q, ys, Co, n, bias, slope, sums, sq, tmp)
 
 
 @inline

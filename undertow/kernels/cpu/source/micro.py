@@ -6,6 +6,9 @@ done at a time; where the processor has 32 registers both panels share each broa
 
     nn(n, A, lda, taps, ta, K, B, pb, C, ldc, cols, acc)
         C[n, cols] (+)= sum over t < taps of A_t[n, K] B_t[K, cols], A_t = A + t * ta, B_t = B + t * K * 64
+    nr(n, A, lda, K, B, ldb, pb, C, ldc, cols, acc, ahead, at)
+        C[n, cols] (+)= A[n, K] B[K, cols] for one tile, n <= ROWS, the rows of B's panels being ldb bytes apart.
+        Meanwhile step k asks for the cache line at ahead + k * at.
     ind(n, table, group, t0, taps, K, B, pb, column, cols, acc)
         the same with rows at arbitrary addresses, see below
     tn(n, A, columns, lda, T, B, ldb, pb, C, pc, cols, acc)
@@ -149,6 +152,26 @@ def _make_nn(rows, panels):
     return tile_nn
 
 
+def _make_nr(rows, panels):
+    @intrinsic
+    def tile_nr(typingctx, n, A, lda, K, B, ldb, pb, C, ldc, cols, acc, ahead, at):
+        def codegen(context, b, sig, args):
+            n, A, lda, K, B, ldb, pb, C, ldc, cols, acc, ahead, at = args
+            index = _clamped(b, rows, n)
+            tile = _Tile(b, rows, panels, [b.add(C, b.mul(ldc, r)) for r in index], _int(64), cols, acc)
+            row = [b.add(A, b.mul(lda, r)) for r in index]
+            with cgutils.for_range(b, K) as loop:
+                prefetch_value(b, b.add(ahead, b.mul(loop.index, at)), 2)
+                k = b.mul(loop.index, _int(4))
+                tile.step(lambda r: b.add(row[r], k), b.add(B, b.mul(loop.index, ldb)), pb)
+            tile.finish()
+            return context.get_dummy_value()
+
+        return types.void(*[_P] * 13), codegen
+
+    return tile_nr
+
+
 def _make_ind(rows, panels):
     @intrinsic
     def tile_ind(typingctx, n, table, t0, taps, K, B, pb, column, cols, acc):
@@ -229,6 +252,7 @@ def _make_tr(rows, panels):
 _nn_a1, _nn_b1, _nn_h1, _nn_c1 = (_make_nn(rows, 1) for rows in (ROWS, ROWS2, HALF, ROWS3))
 _ind_a1, _ind_b1, _ind_c1 = (_make_ind(rows, 1) for rows in (ROWS, ROWS2, ROWS3))
 _tn_a1, _tn_b1, _tn_c1 = (_make_tn(rows, 1) for rows in (ROWS, ROWS2, ROWS3))
+_nr_a1, _nr_b1, _nr_h1, _nr_c1 = (_make_nr(rows, 1) for rows in (ROWS, ROWS2, HALF, ROWS3))
 _tr_a1, _tr_b1, _tr_c1 = (_make_tr(rows, 1) for rows in (ROWS, ROWS2, ROWS3))
 
 
@@ -285,6 +309,19 @@ def tn1(n, A, columns, lda, T, B, ldb, pb, C, pc, acc):
 
 
 @kernel
+def nr1(n, A, lda, K, B, ldb, pb, C, ldc, cols, acc, ahead, at):
+    """`nr` for one panel."""
+    if n > ROWS2:
+        _nr_a1(n, A, lda, K, B, ldb, pb, C, ldc, cols, acc, ahead, at)
+    elif n > HALF:
+        _nr_b1(n, A, lda, K, B, ldb, pb, C, ldc, cols, acc, ahead, at)
+    elif n > ROWS3:
+        _nr_h1(n, A, lda, K, B, ldb, pb, C, ldc, cols, acc, ahead, at)
+    else:
+        _nr_c1(n, A, lda, K, B, ldb, pb, C, ldc, cols, acc, ahead, at)
+
+
+@kernel
 def tr1(n, A, lda, R, T, B, ldr, ldb, C, pc, acc, ahead, ar, at):
     """`tr` for one panel."""
     if n > ROWS2:
@@ -299,6 +336,7 @@ if PAIRED:
     _nn_a2, _nn_b2, _nn_h2, _nn_c2 = (_make_nn(rows, 2) for rows in (ROWS, ROWS2, HALF, ROWS3))
     _ind_a2, _ind_b2, _ind_c2 = (_make_ind(rows, 2) for rows in (ROWS, ROWS2, ROWS3))
     _tn_a2, _tn_b2, _tn_c2 = (_make_tn(rows, 2) for rows in (ROWS, ROWS2, ROWS3))
+    _nr_a2, _nr_b2, _nr_h2, _nr_c2 = (_make_nr(rows, 2) for rows in (ROWS, ROWS2, HALF, ROWS3))
     _tr_a2, _tr_b2, _tr_c2 = (_make_tr(rows, 2) for rows in (ROWS, ROWS2, ROWS3))
 
     @kernel
@@ -357,6 +395,19 @@ if PAIRED:
             n -= m
 
     @kernel
+    def nr(n, A, lda, K, B, ldb, pb, C, ldc, cols, acc, ahead, at):
+        if cols <= 16:
+            nr1(n, A, lda, K, B, ldb, pb, C, ldc, cols, acc, ahead, at)
+        elif n > ROWS2:
+            _nr_a2(n, A, lda, K, B, ldb, pb, C, ldc, cols, acc, ahead, at)
+        elif n > HALF:
+            _nr_b2(n, A, lda, K, B, ldb, pb, C, ldc, cols, acc, ahead, at)
+        elif n > ROWS3:
+            _nr_h2(n, A, lda, K, B, ldb, pb, C, ldc, cols, acc, ahead, at)
+        else:
+            _nr_c2(n, A, lda, K, B, ldb, pb, C, ldc, cols, acc, ahead, at)
+
+    @kernel
     def tr(n, A, lda, R, T, B, ldr, ldb, C, pc, cols, acc, ahead, ar, at):
         if cols <= 16:
             tr1(n, A, lda, R, T, B, ldr, ldb, C, pc, acc, ahead, ar, at)
@@ -386,6 +437,12 @@ else:
         tn1(n, A, columns, lda, T, B, ldb, pb, C, pc, acc)
         if cols > 16:
             tn1(n, A, columns, lda, T, B + pb, ldb, pb, C + pc, pc, acc)
+
+    @kernel
+    def nr(n, A, lda, K, B, ldb, pb, C, ldc, cols, acc, ahead, at):
+        nr1(n, A, lda, K, B, ldb, pb, C, ldc, min(cols, 16), acc, ahead, at)
+        if cols > 16:
+            nr1(n, A, lda, K, B + pb, ldb, pb, C + 64, ldc, cols - 16, acc, ahead, at)
 
     @kernel
     def tr(n, A, lda, R, T, B, ldr, ldb, C, pc, cols, acc, ahead, ar, at):

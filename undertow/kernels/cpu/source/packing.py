@@ -34,6 +34,9 @@ def pack(w, Ci, taps, Co, packed, p0, p1, tmp):
         if rows == 16:
             while q + 8 <= columns:
                 for half in range(2):
+                    if taps == 1:
+                        transpose8(source + (8 * half * columns + q) * 4, 4 * columns, base + 64 * q + 32 * half, 64)
+                        continue
                     transpose8(source + (8 * half * columns + q) * 4, 4 * columns, tmp, 32)
                     for j in range(8):
                         ci = (q + j) // taps

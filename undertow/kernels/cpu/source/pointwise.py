@@ -1,17 +1,103 @@
-"""Gradients of 1x1 weights: dW[o][i] = sum over pixels of dy[pixel][o] x[pixel][i], both read where they lie.
+"""1x1 windows, for which OIHW weights are a matrix, and dense layers: one product for each pass.
 
-Copies of x or dy, even into a cache that is near, take longer than what they save. The input channels are the
-vectors' lanes, so the results' rows are those of OIHW weights.
+All is read where it lies, but for the weights on the way forward, which have to be turned. Copies of the others, even
+into a cache that is near, take longer than what they save. Gradients of weights: dW[o][i] = sum over pixels of
+dy[pixel][o] x[pixel][i]; the input channels are the vectors' lanes, so the results' rows are those of OIHW weights.
 """
 # mypy: ignore-errors
 
 from __future__ import annotations
 
 from undertow.kernels.cpu.source.compiler import inline, kernel
-from undertow.kernels.cpu.source.micro import ROWS, tr
+from undertow.kernels.cpu.source.direct import epilogue
+from undertow.kernels.cpu.source.micro import ROWS, nr, tr
+from undertow.kernels.cpu.source.packing import pack
 from undertow.kernels.cpu.source.simd import LANES, load_part, prefetch, store_part
 
-STRIP = 32  # input channels at a time: the rows of x of a block stay in the first cache for all output channels
+KC = 256  # rows of B per pass of a product: a strip is 32 KB
+NEAR = 1 << 15  # bytes of B that stay in cache anyway
+STRIP = 32  # columns at a time; in gradients of weights their rows of a block stay in the first cache for all tiles
+
+
+@kernel(floats=("slope",))
+def product(x, xs, B, lb, pb, y, ys, P, K, N, T, b0, b1, tmp, acc, bias, slope, sums, sq, wanted, size):
+    """y[P, N] (+)= x[P, K] B[K, N], blocks b0..b1 of T pixels.
+
+    B: panels of 16 columns pb bytes apart, their rows lb bytes apart: packed weights, or with pb = 64 rows of N floats.
+    tmp: 2 * LANES floats and, for rows of N floats that do not fill their last panel, 32 * K floats.
+    wanted: `size` bytes that are read next, after all blocks.
+    """
+    small = 4 * K * N <= NEAR
+    whole, rest = N, tmp + 8 * LANES
+    if lb != 64 and N % 16:
+        whole = N // STRIP * STRIP
+        _copy(B + 4 * whole, 0, lb, N - whole, 1, K, rest)
+    for b in range(b0, b1):
+        xb, yb = x + b * T * xs, y + b * T * ys
+        n, following = min(T, P - b * T), min(T, P - b * T - T)
+        x_ahead, x_size, y_ahead, y_size = xb + T * xs, following * xs, yb + T * ys, following * ys
+        if b + 1 == b1:
+            x_ahead, x_size, y_size = wanted, size, 0
+        done = 0  # bytes asked for
+        for c in range(0, N, STRIP):
+            W, wl, wp = B + c // 16 * pb, lb, pb
+            if c >= whole:
+                W, wl, wp = rest, 4 * STRIP, 64
+            behind = B + (c // 16 + 2) * pb if c + STRIP < N else B
+            cols = min(STRIP, N - c)
+            for k in range(0, K, KC):
+                m = min(KC, K - k)
+                w_ahead = W + (k + KC) * wl if k + KC < K else behind
+                if small:
+                    w_ahead = 0
+                A, C = xb + 4 * k, yb + 4 * c
+                _column(
+                    n, A, xs, m, W + k * wl, wl, wp, C, ys, cols, acc or k > 0,
+                    w_ahead, lb, pb, x_ahead, x_size, y_ahead, y_size, done
+                )  # fmt: skip
+                done += max(0, (n + ROWS - 1) // ROWS - (0 if small else 2)) * m * 64
+            b4, s8 = bias + 4 * c if bias else 0, sums + 8 * c if sums else 0
+            epilogue(yb + 4 * c, ys, cols, n, b4, slope, s8, sq, tmp)
+
+
+@inline
+def _column(
+    n, A, xs, K, W, wl, wp, C, ys, cols, acc, w_ahead, lb, pb, x_ahead, x_size, y_ahead, y_size, done
+):  # fmt: skip
+    """n rows of a strip of y. While a tile is computed, cache lines are asked for that later ones need.
+
+    First the next rows of B, two columns of lines (w_ahead, or 0), then what lies at x_ahead and y_ahead, of which
+    `done` bytes have been asked for. To ask for y, too, although it is only written, is worth more than all the rest.
+    """
+    for r in range(0, n, ROWS):
+        ahead, at = A, 0
+        if r < 2 * ROWS and w_ahead:
+            ahead, at = w_ahead + r // ROWS * pb, lb
+        else:
+            if done < x_size:
+                ahead, at = x_ahead + done, 64
+            elif done < x_size + y_size:
+                ahead, at = y_ahead + done - x_size, 64
+            done += 64 * K
+        nr(min(ROWS, n - r), A + r * xs, xs, K, W, wl, wp, C + r * ys, ys, cols, acc, ahead, at)
+
+
+@kernel(floats=("slope",))
+def few_forward(x, xs, w, y, ys, P, K, N, p0, p1, tmp, acc, bias, slope, sums, sq):
+    """`product` of all P pixels, output panels p0..p1 of OIHW weights, two at a time packed in the cache.
+
+    tmp: 64 floats, then 32 * K.
+    """
+    packed = tmp + 256
+    for p in range(p0, p1, 2):
+        both = min(2, p1 - p)
+        pack(w, K, 1, N, packed - p * K * 64, p, p + both, tmp)
+        cols = min(16 * both, N - 16 * p)
+        b4, s8 = bias + 64 * p if bias else 0, sums + 128 * p if sums else 0
+        wanted, size = w + 64 * (p + 2) * K, 128 * K if p + 2 < p1 else 0
+        product(
+            x, xs, packed, 64, K * 64, y + 64 * p, ys, P, K, cols, P, 0, 1, tmp, acc, b4, slope, s8, sq, wanted, size
+        )  # fmt: skip
 
 
 @kernel
@@ -71,7 +157,7 @@ def _block(x, xr, xs, dy, ds, Ci, Co, R, W, acc, x_ahead, y_ahead, dW, tmp, w, w
 
 @inline
 def _copy(x, xr, xs, cols, R, W, out):
-    """A strip that ends within a panel as [R][W][32], zeros behind it."""
+    """A strip that ends within a panel as [R][W][32], zeros behind it: R runs of W rows, xr and xs bytes apart."""
     for r in range(R):
         for i in range(W):
             for c in range(0, STRIP, LANES):
