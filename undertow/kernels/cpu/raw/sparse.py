@@ -13,6 +13,7 @@ from undertow.kernels.cpu.threads import team
 _sparse = Kernels("sparse")
 _STRIP = 8 * 64  # the most bytes of a strip
 _CACHE = 32 * 1024  # of the first level, for the weights that a strip reads over and over
+_LISTS = 1 << 20  # the most bytes of one image's lists, were no value 0
 _FEW = 8  # images
 
 
@@ -28,7 +29,10 @@ def pays(layer: Convolution, gy: Tensor, gx: Tensor, share: float) -> bool:
     """
     win = layer.window
     strips_stay_in_cache = gy.c * _STRIP <= _CACHE
-    if win[2:6] != (1, 1, 1, 1) or layer.kind == "pointwise" or not strips_stay_in_cache or gy.n < _FEW:
+    lists = 8 * gy.h * gy.w * gy.c
+    if win[2:6] != (1, 1, 1, 1) or layer.kind == "pointwise" or not strips_stay_in_cache:
+        return False
+    if gy.n < _FEW or lists > _LISTS:
         return False
     dense = win.taps * gx.pixels
     if layer.kind == "winograd":
