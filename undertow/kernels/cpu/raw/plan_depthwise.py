@@ -13,7 +13,7 @@ from undertow.kernels.cpu.threads import team
 
 _plan = Kernels("plan_depthwise")
 _depthwise = Kernels("depthwise")
-_ENTRY = 40  # bytes per tap in a tap list, see source/plan_depthwise.py
+_ENTRY, _BLOCK = 40, 512  # bytes per tap in a tap list, and of a block of channels, see source/plan_depthwise.py
 
 
 class Ahead(NamedTuple):
@@ -42,7 +42,7 @@ def backward(
     size = align(4 * win.taps * x.c)
     with memory.frame():
         taps, parts = memory.take(size), memory.take(size * slots)
-        step = apart(align(_ENTRY * win.taps) + 2 * LINE + (2 + win.taps) * align(4 * x.c))
+        step = apart(align(_ENTRY * win.taps) + 2 * LINE + (2 + win.taps) * _BLOCK)
         tmp = memory.take(step * team().size)
         _depthwise.to_taps(w, x.c, win.taps, taps)
 

@@ -38,6 +38,7 @@ def from_taps(w, C, taps, out):
             store_float(out + (c * taps + t) * 4, load_float(w + (t * C + c) * 4))
 
 
+BLOCK = 512  # bytes of channels that are done for a whole row, while all that they need of it is in the first cache
 ENTRY = 32  # bytes of a tap in a list: address of its source for pixel 0, of its weights, first and last pixel + 1
 
 
@@ -139,34 +140,35 @@ def row(
         low = max(low, load_int(taps + ENTRY * t + 16))
         high = min(high, load_int(taps + ENTRY * t + 24))
     threes = in_threes(taps, n, ENTRY, step)
-    o = 0
-    while o < count:
-        four = o >= low and o + 4 <= high
-        for c in range(0, 4 * C, 4 * LANES):
-            left, q = C - c // 4, y + o * ys + c
-            b, s, h = zero(), zero(), zero()
-            if bias:
-                b = load_part(bias + c, left)
-            if scale:
-                s, h = load_part(scale + c, left), load_part(shift + c, left)
-            if four and soon:
-                for k in range(rows):
-                    ask(soon + k * rb + o * sx * xs + c, 4 * sx, xs)
-                ask(q + count * ys, 4, ys)
-            if four and left >= LANES:
-                if threes:
-                    a0, a1, a2, a3 = _four_pixels_by_threes(taps, n, o, step, c, scale, s, h, sl_in, b, b, b, b)
+    for first in range(0, 4 * C, BLOCK):
+        o = 0
+        while o < count:
+            four = o >= low and o + 4 <= high
+            for c in range(first, min(first + BLOCK, 4 * C), 4 * LANES):
+                left, q = C - c // 4, y + o * ys + c
+                b, s, h = zero(), zero(), zero()
+                if bias:
+                    b = load_part(bias + c, left)
+                if scale:
+                    s, h = load_part(scale + c, left), load_part(shift + c, left)
+                if four and soon:
+                    for k in range(rows):
+                        ask(soon + k * rb + o * sx * xs + c, 4 * sx, xs)
+                    ask(q + count * ys, 4, ys)
+                if four and left >= LANES:
+                    if threes:
+                        a0, a1, a2, a3 = _four_pixels_by_threes(taps, n, o, step, c, scale, s, h, sl_in, b, b, b, b)
+                    else:
+                        a0, a1, a2, a3 = _four_pixels(taps, n, o, step, c, scale, s, h, sl_in, b, b, b, b)
+                    _finish(q, a0, LANES, act, sl, acc)
+                    _finish(q + ys, a1, LANES, act, sl, acc)
+                    _finish(q + 2 * ys, a2, LANES, act, sl, acc)
+                    _finish(q + 3 * ys, a3, LANES, act, sl, acc)
                 else:
-                    a0, a1, a2, a3 = _four_pixels(taps, n, o, step, c, scale, s, h, sl_in, b, b, b, b)
-                _finish(q, a0, LANES, act, sl, acc)
-                _finish(q + ys, a1, LANES, act, sl, acc)
-                _finish(q + 2 * ys, a2, LANES, act, sl, acc)
-                _finish(q + 3 * ys, a3, LANES, act, sl, acc)
-            else:
-                for k in range(4 if four else 1):
-                    a = _pixel(taps, n, o + k, step, c, left, scale, s, h, sl_in, b)
-                    _finish(q + k * ys, a, left, act, sl, acc)
-        o += 4 if four else 1
+                    for k in range(4 if four else 1):
+                        a = _pixel(taps, n, o + k, step, c, left, scale, s, h, sl_in, b)
+                        _finish(q + k * ys, a, left, act, sl, acc)
+            o += 4 if four else 1
 
 
 @inline

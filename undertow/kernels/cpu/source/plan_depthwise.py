@@ -11,7 +11,7 @@ import numpy as np
 
 from undertow.kernels.cpu.source.batchnorm import flush
 from undertow.kernels.cpu.source.compiler import inline, kernel
-from undertow.kernels.cpu.source.depthwise import ask, in_threes, line
+from undertow.kernels.cpu.source.depthwise import BLOCK, ask, in_threes, line
 from undertow.kernels.cpu.source.simd import (
     LANES,
     VBYTES,
@@ -64,7 +64,7 @@ def _tap(entry, totals, r, gs, c, v0, v1, v2, v3, a0, a1, a2, a3):
 
 
 @inline
-def _three_taps(entry, totals, step, r, gs, c, v0, v1, v2, v3, a0, a1, a2, a3):
+def _three_taps(entry, totals, r, gs, c, v0, v1, v2, v3, a0, a1, a2, a3):
     """Three taps, see depthwise.in_threes, of four pixels: six gradients serve them all."""
     p = load_int(entry) + r
     w0, w1 = load(load_int(entry + 8) + c), load(load_int(entry + ENTRY + 8) + c)
@@ -72,14 +72,14 @@ def _three_taps(entry, totals, step, r, gs, c, v0, v1, v2, v3, a0, a1, a2, a3):
     g0, g1, g2, g3 = load(p), load(p + gs), load(p + 2 * gs), load(p + 3 * gs)
     g4, g5 = load(p + 4 * gs), load(p + 5 * gs)
     _add(totals, fma(v0, g0, v1 * g1) + fma(v2, g2, v3 * g3))
-    _add(totals + step, fma(v0, g1, v1 * g2) + fma(v2, g3, v3 * g4))
-    _add(totals + 2 * step, fma(v0, g2, v1 * g3) + fma(v2, g4, v3 * g5))
+    _add(totals + BLOCK, fma(v0, g1, v1 * g2) + fma(v2, g3, v3 * g4))
+    _add(totals + 2 * BLOCK, fma(v0, g2, v1 * g3) + fma(v2, g4, v3 * g5))
     a0, a1 = fma(g2, w2, fma(g1, w1, fma(g0, w0, a0))), fma(g3, w2, fma(g2, w1, fma(g1, w0, a1)))
     return a0, a1, fma(g4, w2, fma(g3, w1, fma(g2, w0, a2))), fma(g5, w2, fma(g4, w1, fma(g3, w0, a3)))
 
 
 @inline
-def _four_pixels(taps, n, threes, o, p, xs, q, qs, gs, c, front, acc, totals, step, sums):
+def _four_pixels(taps, n, threes, o, p, xs, q, qs, gs, c, front, acc, totals, sums):
     """Input pixels o .. o + 4 at p, whose gradients go to q: a whole vector, all taps reach them."""
     s, h, sl, _, _ = front
     u0, u1, u2, u3 = load(p), load(p + xs), load(p + 2 * xs), load(p + 3 * xs)
@@ -90,27 +90,27 @@ def _four_pixels(taps, n, threes, o, p, xs, q, qs, gs, c, front, acc, totals, st
     if threes:
         for t in range(0, n, 3):
             a0, a1, a2, a3 = _three_taps(
-                taps + ENTRY * t, totals + t * step, step, r, gs, c, v0, v1, v2, v3, a0, a1, a2, a3
+                taps + ENTRY * t, totals + t * BLOCK, r, gs, c, v0, v1, v2, v3, a0, a1, a2, a3
             )
     else:
         for t in range(n):
             a0, a1, a2, a3 = _tap(
-                taps + ENTRY * t, totals + t * step, r, gs, c, v0, v1, v2, v3, a0, a1, a2, a3
+                taps + ENTRY * t, totals + t * BLOCK, r, gs, c, v0, v1, v2, v3, a0, a1, a2, a3
             )
     store(q, a0)
     store(q + qs, a1)
     store(q + 2 * qs, a2)
     store(q + 3 * qs, a3)
-    b1, b2 = _take_sums(u0, a0, front, load(sums), load(sums + step))
+    b1, b2 = _take_sums(u0, a0, front, load(sums), load(sums + BLOCK))
     b1, b2 = _take_sums(u1, a1, front, b1, b2)
     b1, b2 = _take_sums(u2, a2, front, b1, b2)
     b1, b2 = _take_sums(u3, a3, front, b1, b2)
     store(sums, b1)
-    store(sums + step, b2)
+    store(sums + BLOCK, b2)
 
 
 @inline
-def _pixel(taps, n, o, p, q, gs, c, left, front, acc, totals, step, sums):
+def _pixel(taps, n, o, p, q, gs, c, left, front, acc, totals, sums):
     """The same for pixel o and part of a vector."""
     s, h, sl, _, _ = front
     u, a = load_part(p, left), _start(q, left, acc)
@@ -120,11 +120,11 @@ def _pixel(taps, n, o, p, q, gs, c, left, front, acc, totals, step, sums):
         if o >= load_int(entry + 24) and o < load_int(entry + 32):
             g = load_part(load_int(entry) + o * gs + c, left)
             a = fma(g, load_part(load_int(entry + 8) + c, left), a)
-            _add(totals + t * step, v * g)
+            _add(totals + t * BLOCK, v * g)
     store_part(q, a, left)
-    b1, b2 = _take_sums(u, a, front, load(sums), load(sums + step))
+    b1, b2 = _take_sums(u, a, front, load(sums), load(sums + BLOCK))
     store(sums, b1)
-    store(sums + step, b2)
+    store(sums + BLOCK, b2)
 
 
 @kernel(floats=("slope",))
@@ -138,45 +138,44 @@ def pixels(
     about is asked for on the way. All else as in `backward`.
     """
     sl = splat(slope)
-    step = (C + LANES - 1) // LANES * VBYTES
-    own, totals = tmp + 2 * VBYTES, tmp + 2 * VBYTES + 2 * step
-    for k in range(0, (2 + n) * step, VBYTES):
-        store(own + k, zero())
+    own, totals = tmp + 2 * VBYTES, tmp + 2 * VBYTES + 2 * BLOCK
     low, high = 0, count
     for t in range(n):
         low = max(low, load_int(taps + ENTRY * t + 24))
         high = min(high, load_int(taps + ENTRY * t + 32))
     threes = in_threes(taps, n, ENTRY, gs)
-    o = 0
-    while o < count:
-        four = o >= low and o + 4 <= high
-        for c in range(0, 4 * C, VBYTES):
-            left, p, q = C - c // 4, x + o * xs + c, gx + o * qs + c
-            s, h, k, m = splat(_ONE), zero(), zero(), zero()
+    for first in range(0, 4 * C, BLOCK):
+        end = min(first + BLOCK, 4 * C)
+        for k in range(0, (2 + n) * BLOCK, VBYTES):
+            store(own + k, zero())
+        o = 0
+        while o < count:
+            four = o >= low and o + 4 <= high
+            for c in range(first, end, VBYTES):
+                left, d, p, q = C - c // 4, c - first, x + o * xs + c, gx + o * qs + c
+                s, h, k, m = splat(_ONE), zero(), zero(), zero()
+                if scale:
+                    s, h = load_part(scale + c, left), load_part(shift + c, left)
+                    k, m = load_part(k1 + c, left), load_part(k0 + c, left)
+                front = (s, h, sl, k, m)
+                if four:
+                    ask(p + below, 4, xs)
+                    ask(q + gx_below, 4, qs)
+                    if soon:
+                        ask(soon + o * gs + c, 4, gs)
+                if four and left >= LANES:
+                    _four_pixels(taps, n, threes, o, p, xs, q, qs, gs, c, front, acc, totals + d, own + d)
+                else:
+                    for i in range(4 if four else 1):
+                        _pixel(taps, n, o + i, p + i * xs, q + i * qs, gs, c, left, front, acc, totals + d, own + d)
+            o += 4 if four else 1
+        for c in range(first, end, VBYTES):
+            left, d = C - c // 4, c - first
+            for t in range(n):
+                p = load_int(taps + ENTRY * t + 16) + c
+                store_part(p, load_part(p, left) + load(totals + t * BLOCK + d), left)
             if scale:
-                s, h = load_part(scale + c, left), load_part(shift + c, left)
-                k, m = load_part(k1 + c, left), load_part(k0 + c, left)
-            front = (s, h, sl, k, m)
-            if four:
-                ask(p + below, 4, xs)
-                ask(q + gx_below, 4, qs)
-                if soon:
-                    ask(soon + o * gs + c, 4, gs)
-            if four and left >= LANES:
-                _four_pixels(taps, n, threes, o, p, xs, q, qs, gs, c, front, acc, totals + c, step, own + c)
-            else:
-                for i in range(4 if four else 1):
-                    _pixel(
-                        taps, n, o + i, p + i * xs, q + i * qs, gs, c, left, front, acc, totals + c, step, own + c
-                    )
-        o += 4 if four else 1
-    for c in range(0, 4 * C, VBYTES):
-        left = C - c // 4
-        for t in range(n):
-            d = load_int(taps + ENTRY * t + 16) + c
-            store_part(d, load_part(d, left) + load(totals + t * step + c), left)
-        if scale:
-            flush(load(own + c), load(own + step + c), c // 4, left, sums, sq, tmp)
+                flush(load(own + d), load(own + BLOCK + d), c // 4, left, sums, sq, tmp)
 
 
 @inline
@@ -197,7 +196,7 @@ def backward(
 
     scale: or 0; the convolution's input then is leaky(x * scale + shift), and sums[c] += sum of g, and of
     g * (x * k1 + k0) sq bytes behind, where g is what the leaky lets through of gx.
-    tmp: ENTRY bytes per tap, rounded up to 64, two vectors, and 2 + kh * kw rows of whole vectors for C floats.
+    tmp: ENTRY bytes per tap, rounded up to 64, two vectors, and 2 + kh * kw times BLOCK.
     """
     own = tmp + (ENTRY * kh * kw + 63) // 64 * 64
     for k in range(0, kh * kw * C, LANES):
