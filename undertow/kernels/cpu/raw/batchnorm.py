@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from undertow.kernels.cpu.library import Kernels
 from undertow.kernels.cpu.raw.parts import SLOTS
-from undertow.kernels.cpu.raw.tensor import Scratch, Tensor, apart
+from undertow.kernels.cpu.raw.tensor import Scratch, Tensor
 from undertow.kernels.cpu.threads import team
 
 _batchnorm = Kernels("batchnorm")
-_TMP = apart(256)  # bytes per thread
+_TMP = 256
 
 
 class Slope(NamedTuple):

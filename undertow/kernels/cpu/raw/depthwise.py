@@ -8,7 +8,7 @@ from undertow.kernels.cpu.library import Kernels
 from undertow.kernels.cpu.raw import packing
 from undertow.kernels.cpu.raw.direct import Window
 from undertow.kernels.cpu.raw.parts import PLAIN, Epilogue, Front, over_blocks
-from undertow.kernels.cpu.raw.tensor import Scratch, Tensor, align, apart
+from undertow.kernels.cpu.raw.tensor import Scratch, Tensor, align
 from undertow.kernels.cpu.threads import team
 from undertow.kernels.geometry import ConvGeometry
 
@@ -29,7 +29,7 @@ def forward(
     given = (0, 0, 1.0) if front is None else front
     with memory.frame():
         taps = memory.take(4 * win.taps * y.c)
-        step = apart(_TMP + _ENTRY * win.taps)
+        step = align(_TMP + _ENTRY * win.taps)
         lists = memory.take(step * team().size)
         _depthwise.to_taps(w, y.c, win.taps, taps)
 
@@ -46,7 +46,7 @@ def backward_data(gy: Tensor, w: int, gx: Tensor, win: Window, memory: Scratch, 
     """gx = gradient of the input, or gx += it."""
     with memory.frame():
         taps = memory.take(4 * win.taps * gx.c)
-        step = apart(_ENTRY * win.taps)
+        step = align(_ENTRY * win.taps)
         lists = memory.take(step * team().size)
         _depthwise.to_taps(w, gx.c, win.taps, taps)
         team().run(

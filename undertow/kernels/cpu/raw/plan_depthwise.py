@@ -8,7 +8,7 @@ from undertow.kernels.cpu.library import Kernels
 from undertow.kernels.cpu.raw import packing
 from undertow.kernels.cpu.raw.direct import Window
 from undertow.kernels.cpu.raw.parts import SLOTS, Front
-from undertow.kernels.cpu.raw.tensor import LINE, Scratch, Tensor, align, apart
+from undertow.kernels.cpu.raw.tensor import LINE, Scratch, Tensor, align
 from undertow.kernels.cpu.threads import team
 
 _plan = Kernels("plan_depthwise")
@@ -42,7 +42,7 @@ def backward(
     size = align(4 * win.taps * x.c)
     with memory.frame():
         taps, parts = memory.take(size), memory.take(size * slots)
-        step = apart(align(_ENTRY * win.taps) + 2 * LINE + (2 + win.taps) * _BLOCK)
+        step = align(_ENTRY * win.taps) + 2 * LINE + (2 + win.taps) * _BLOCK
         tmp = memory.take(step * team().size)
         _depthwise.to_taps(w, x.c, win.taps, taps)
 

@@ -44,15 +44,6 @@ def align(size: int) -> int:
     return (size + LINE - 1) // LINE * LINE
 
 
-def apart(size: int) -> int:
-    """Bytes from one thread's part of scratch memory to the next one's, each of `size` bytes.
-
-    Between them lies more than processors fetch ahead of what they read: a line that one thread writes again and again
-    and another one's processor fetches in vain travels between the two each time.
-    """
-    return align(size) + 4096
-
-
 def aligned_bytes(size: int) -> np.ndarray:
     """`size` uninitialised bytes whose address is a multiple of 64."""
     block = np.empty(size + LINE, np.uint8)
