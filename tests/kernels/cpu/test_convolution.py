@@ -70,6 +70,10 @@ GRID = {
     "winograd 5x5, one tile": (1, 17, 16, 3, 4, (5, 5), ConvGeometry(pad=(2, 2, 2, 2))),
     "winograd 5x5, mosaic, uneven padding": (7, 33, 18, 9, 7, (5, 5), ConvGeometry(pad=(4, 0, 1, 3))),
     "winograd 5x5, several blocks of k": (1, 300, 20, 12, 12, (5, 5), ConvGeometry()),
+    "winograd stride 2": (2, 32, 64, 96, 89, (3, 3), ConvGeometry((2, 2), (1, 1, 1, 1))),
+    "winograd stride 2, odd sizes": (4, 45, 46, 65, 64, (3, 3), ConvGeometry((2, 2), (1, 0, 1, 0))),
+    "winograd stride 2, several blocks of k": (6, 300, 18, 56, 48, (3, 3), ConvGeometry((2, 2), (1, 1, 1, 1))),
+    "winograd stride 2, padding beyond": (4, 48, 50, 63, 62, (3, 3), ConvGeometry((2, 2), (1, 3, 1, 2))),
     "stride 2, wide": (2, 24, 40, 30, 100, (3, 3), ConvGeometry(stride=(2, 2), pad=(1, 1, 1, 1))),
     "wide, dilation, uneven": (1, 17, 70, 9, 131, (2, 3), ConvGeometry((1, 2), (0, 1, 5, 0), (1, 3))),
     "stride 2": (2, 32, 64, 21, 20, (3, 3), ConvGeometry(stride=(2, 2), pad=(1, 1, 1, 1))),
@@ -222,13 +226,10 @@ def test_the_grid_takes_both_ways_through_winograd(form):
     assert ways == {True, False}
 
 
-@pytest.mark.parametrize("form", [43, 53, 23])
-@pytest.mark.parametrize("case", [c for c in GRID if c.startswith("winograd,")])
-def test_every_form_in_every_way(form, case, rng):
-    """Whichever form a shape would choose."""
-    n, ci, co, h, w, kernel, geometry = GRID[case]
+def _all_passes(n, ci, co, h, w, kernel, geometry, form, rng):
+    """All passes with guards round every buffer, in `form` if one is given."""
     layer = Convolution(n, h, w, ci, co, kernel, geometry, fast=True)
-    layer.form = form
+    layer.form = form or layer.form
     x, gx = GuardedTensor(n, ci, h, w), GuardedTensor(n, ci, h, w)
     y, gy = (GuardedTensor(n, co, layer.out_h, layer.out_w) for _ in range(2))
     x.array[:] = rng.standard_normal(x.array.shape)
@@ -246,6 +247,48 @@ def test_every_form_in_every_way(form, case, rng):
     assert relative_error(gx.array, expected) < TOLERANCE["fast"]
     expected = definitions.conv2d_backward_weights(gy.array, x.array, weights.shape, geometry)
     assert relative_error(found, expected) < TOLERANCE["fast"]
+
+
+@pytest.mark.parametrize("form", [43, 53, 23])
+@pytest.mark.parametrize("case", [c for c in GRID if c.startswith("winograd,")])
+def test_every_form_in_every_way(form, case, rng):
+    """Whichever form a shape would choose."""
+    _all_passes(*GRID[case], form, rng)
+
+
+SMALL_STRIDED = [
+    (1, 16, 16, 1, 1, (1, 1, 1, 1)),
+    (1, 17, 33, 8, 8, (1, 1, 1, 1)),
+    (2, 20, 40, 13, 12, (1, 0, 1, 0)),
+    (1, 16, 16, 3, 30, (1, 5, 1, 4)),
+    (3, 48, 33, 37, 50, (1, 1, 1, 2)),
+]
+
+
+@pytest.mark.parametrize("case", SMALL_STRIDED)
+def test_stride_2_by_winograd_at_any_size(case, rng, monkeypatch):
+    """Also where it does not pay."""
+    monkeypatch.setattr(winograd, "strided_pays", lambda *_: True)
+    n, ci, co, h, w, pad = case
+    geometry = ConvGeometry((2, 2), pad)
+    assert Convolution(n, h, w, ci, co, (3, 3), geometry, fast=True).form == winograd.STRIDED
+    _all_passes(n, ci, co, h, w, (3, 3), geometry, None, rng)
+
+
+@pytest.mark.parametrize(
+    ("n", "size", "channels", "geometry", "kind"),
+    [
+        (2, 104, (128, 256), ConvGeometry((2, 2), (1, 1, 1, 1)), "winograd"),
+        (2, 104, (128, 256), ConvGeometry((2, 2), (0, 2, 1, 1)), "direct"),
+        (2, 104, (128, 256), ConvGeometry((2, 1), (1, 1, 1, 1)), "direct"),
+        (2, 104, (128, 256), ConvGeometry((2, 2), (1, 1, 1, 1), (2, 2)), "direct"),
+        (2, 26, (512, 1024), ConvGeometry((2, 2), (1, 1, 1, 1)), "direct"),
+        (1, 32, (64, 64), ConvGeometry((2, 2), (1, 1, 1, 1)), "direct"),
+    ],
+)
+def test_stride_2_goes_through_winograd_where_it_pays(n, size, channels, geometry, kind):
+    assert Convolution(n, size, size, *channels, (3, 3), geometry, fast=True).kind == kind
+    assert Convolution(n, size, size, *channels, (3, 3), geometry, fast=False).kind == "direct"
 
 
 @pytest.mark.parametrize(
@@ -316,6 +359,7 @@ KINDS = [
     "winograd 5x5, few tiles",
     "winograd 5x5, many tiles",
     "stride 2",
+    "winograd stride 2",
     "1x1, several blocks of k",
 ]
 

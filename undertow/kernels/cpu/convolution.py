@@ -2,8 +2,8 @@
 
 Arrays may be C-contiguous (they are packed once) or views of NHWC memory, which is what these functions return.
 Any window, stride, padding, dilation and number of groups; with stride 1 and from 16 channels on, 3x3 goes through
-Winograd's transform, F(4x4) or F(5x5) in "fast" and F(2x2) in "precise", and so does 5x5 in "fast", F(4x4). Results
-depend neither on the number of threads nor on timing.
+Winograd's transform, F(4x4) or F(5x5) in "fast" and F(2x2) in "precise", and so do 5x5, F(4x4), and 3x3 with
+stride 2 and padding 1 where it pays, in "fast". Results depend neither on the number of threads nor on timing.
 """
 
 from __future__ import annotations

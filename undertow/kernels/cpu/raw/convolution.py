@@ -48,20 +48,26 @@ class Convolution:
     def _winograd_pays(self, n: int, size: Pair, kernel: Pair, geometry: ConvGeometry, fast: bool) -> bool:
         """Sets form. Tiles that stick out of the images are lost work."""
         forms = {(3, 3): (43, 23) if fast else (23,), (5, 5): (45,) if fast else ()}.get(kernel, ())
-        if not forms or geometry.stride != (1, 1) or geometry.dilation != (1, 1):
+        if not forms or geometry.dilation != (1, 1) or min(self.inputs, self.outputs) < _FEW_CHANNELS:
             return False
-        if min(self.inputs, self.outputs) < _FEW_CHANNELS:
+        out, before = (self.out_h, self.out_w), (self.window.top, self.window.left)
+        if fast and kernel == (3, 3) and geometry.stride == (2, 2) and before == (1, 1):
+            self.form = winograd.STRIDED
+            return winograd.strided_pays(n, out, self.inputs, self.outputs)
+        if geometry.stride != (1, 1):
             return False
-        images = n, size, (self.out_h, self.out_w), (self.window.top, self.window.left)
+        images = n, size, out, before
         self.form = min(forms, key=lambda form: winograd.products(*images, form))
         if self.form == 43 and winograd.larger_tiles_pay(*images, self.inputs, self.outputs):
             self.form = 53
         return winograd.products(*images, self.form) * 3 <= self.taps * n * self.out_h * self.out_w * 2
 
     @property
-    def _opposite_padding(self) -> Pair:
-        """Padding (top, left) of the stride-1 convolution from gy to gx."""
-        return self.window.kh - 1 - self.window.top, self.window.kw - 1 - self.window.left
+    def _opposite(self) -> tuple[int, int, int]:
+        """Padding (top, left) and form of the convolution from gy to gx."""
+        if self.form == winograd.STRIDED:
+            return 0, 0, winograd.STRIDED_BACK
+        return self.window.kh - 1 - self.window.top, self.window.kw - 1 - self.window.left, self.form
 
     # ---- weights ------------------------------------------------------------------------------------
     def pack(self, w: int, packed: int, memory: Scratch) -> None:
@@ -101,7 +107,7 @@ class Convolution:
         if self.kind == "pointwise":
             pointwise.product(gy, w, 64, gy.c * 64, gx, memory, then)
         elif self.kind == "winograd":
-            winograd.forward(gy, w, gx, *self._opposite_padding, self.form, memory, then)
+            winograd.forward(gy, w, gx, *self._opposite, memory, then)
         else:
             for walk in self._tables.backward:
                 if accumulate and not walk.taps:  # zeros
@@ -112,7 +118,7 @@ class Convolution:
         """`backward_data` with weights from `pack`: for a plan, which keeps its weights in that form only."""
         if self.kind == "winograd":
             then = Epilogue(accumulate=accumulate)
-            winograd.forward(gy, w, gx, *self._opposite_padding, self.form, memory, then, winograd.PACKED_OPPOSITE)
+            winograd.forward(gy, w, gx, *self._opposite, memory, then, winograd.PACKED_OPPOSITE)
             return
         with memory.frame():
             transposed = memory.take(self.transposed_size)
@@ -147,7 +153,7 @@ class Convolution:
         """`backward_data` with OIHW weights at w."""
         if self.kind == "winograd":
             then = Epilogue(accumulate=accumulate)
-            winograd.forward(gy, w, gx, *self._opposite_padding, self.form, memory, then, winograd.OIHW_OPPOSITE)
+            winograd.forward(gy, w, gx, *self._opposite, memory, then, winograd.OIHW_OPPOSITE)
             return
         if self.kind == "pointwise":
             pointwise.backward_data(gy, w, gx, memory, accumulate=accumulate)

@@ -1,6 +1,7 @@
-"""3x3 and 5x5 convolutions with stride 1 by Winograd's method, all threads.
+"""3x3 and 5x5 convolutions by Winograd's method, all threads.
 
-f: 10 m + window, for tiles of m x m results: 43 and 53 ("fast"), 23 ("precise"), 45 (5x5 windows, "fast").
+f: 10 m + window, for tiles of m x m results: 43 and 53 ("fast"), 23 ("precise"), 45 (5x5 windows, "fast"); STRIDED (3x3
+windows with stride 2, "fast") and STRIDED_BACK (the gradient of its input).
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ PACKED, PACKED_OPPOSITE, OIHW, OIHW_OPPOSITE, OIHW_MINUS = (
     4,
 )  # forms of weights, see source/winograd_weights.py
 
+STRIDED, STRIDED_BACK = 432, 832
 FEW = 256  # up to so many tiles, large weights are transformed panel by panel and never stored as a whole
 _PAD = 320  # bytes between slabs, as in source/winograd.py
 _KU = 128  # channels of large weights per transform, as there
-_TMP = 64 * 64  # scratch of one tile's transforms
+_TMP = 96 * 64  # scratch of one tile's transforms
 _BLOCK = 50 * 1024  # scratch for transposing weights
 
 
@@ -46,8 +48,13 @@ _APART = 1 << 40  # a period no image reaches
 
 
 def tile_of(f: int) -> int:
-    """Height and width of the patch that a tile of results is computed from."""
-    return f // 10 + f % 10 - 1
+    """n: a tile takes n * n products."""
+    return 9 if f >= STRIDED else f // 10 + f % 10 - 1
+
+
+def _weights_of(f: int) -> int:
+    """Number of slabs of transformed weights."""
+    return 36 if f >= STRIDED else tile_of(f) ** 2
 
 
 @lru_cache(maxsize=4096)
@@ -57,7 +64,7 @@ def _grid(n: int, size: Pair, out: Pair, before: Pair, f: int) -> tuple[Grid, np
     Images whose size is no multiple of m waste tiles. Laid side by side, with as many zeros between them as the
     padding needs, they waste less: four of 13 x 13 take 49 tiles of 4 x 4 instead of 64.
     """
-    m, rim = f // 10, f % 10 - 1
+    m, rim = (f // 100, 2) if f >= STRIDED else (f // 10, f % 10 - 1)
     after = [o + rim - i - b for o, i, b in zip(out, size, before, strict=True)]
     periods = [max(i + max(a, b, 0), o) for i, o, a, b in zip(size, out, after, before, strict=True)]
 
@@ -69,8 +76,9 @@ def _grid(n: int, size: Pair, out: Pair, before: Pair, f: int) -> tuple[Grid, np
         return ceil_div(n, grid[3] * grid[4]) * grid[1] * grid[2]
 
     best = numbers(1, 1)
-    for my in range(1, min(n, 8) + 1):
-        for mx in range(1, min(n // my, 8) + 1):
+    most = 1 if f >= STRIDED else min(n, 8)
+    for my in range(1, most + 1):
+        for mx in range(1, min(n // my, most) + 1):
             other = numbers(my, mx)
             if tiles(other) * 20 < tiles(best) * 19:  # tiles across two images cost a copy: not for a trifle
                 best = other
@@ -106,6 +114,15 @@ def larger_tiles_pay(n: int, size: Pair, out: Pair, before: Pair, x: int, y: int
     return _few(large, x, y) and (large + 16) * tile_of(53) ** 2 * 33 < (small + 16) * tile_of(43) ** 2 * 32
 
 
+def strided_pays(n: int, out: Pair, x: int, y: int) -> bool:
+    """Whether STRIDED is faster than no transform for x -> y channels.
+
+    Its many slabs leave the caches where the weights are large, and take long to make beside few products.
+    """
+    tiles = n * ceil_div(out[0], 4) * ceil_div(out[1], 4)
+    return 2048 <= x * y <= 1 << 15 and tiles >= 256 and tiles * 81 * 8 <= 9 * n * out[0] * out[1] * 5
+
+
 def _row(channels: int) -> int:
     """Bytes between the tiles of V and M, as in source/winograd.py."""
     row = ceil_div(channels, 16) * 64
@@ -117,12 +134,15 @@ def _few(tiles: int, x: int, y: int) -> bool:
     return tiles <= FEW and tiles * (x + y) <= 2 * x * y
 
 
-def _block(tiles: int, x: int, y: int) -> int:
+def _block(f: int, tiles: int, x: int, y: int) -> int:
     """Tiles per block: what keeps both transformed sides in the second-level cache, and all threads busy.
 
     As few fewer as give two threads equal work: the block at the end is seldom whole.
     """
-    most = 24 if tiles < 96 else 96 if tiles >= 768 and x + y <= 128 else 48
+    if f >= STRIDED:
+        most = 96 if x + y <= 192 else 48 if x + y <= 256 else 24
+    else:
+        most = 24 if tiles < 96 else 96 if tiles >= 768 and x + y <= 128 else 48
 
     def longer(block: int) -> int:
         first = ceil_div(tiles, block) // 2 * block
@@ -156,7 +176,7 @@ def forward(
     already, or an opposite form.
     """
     grid = grid_of(x, y, top, left, f)
-    run = _few_forward if _few(grid.tiles, x.c, y.c) else _many_forward
+    run = _few_forward if f < STRIDED and _few(grid.tiles, x.c, y.c) else _many_forward
     run(x, w, y, top, left, f, grid, memory, then, form)
 
 
@@ -173,14 +193,14 @@ def _many_forward(
     form: int,
 ) -> None:
     nn, tiles, panels = tile_of(f) ** 2, grid.tiles, ceil_div(y.c, 16)
-    T = _block(tiles, x.c, y.c)
+    T = _block(f, tiles, x.c, y.c)
     us = panels * x.c * 64 + _PAD
     sums = 8 * _vectors(y.c)
     step = align(
         _TMP + max(_BLOCK, sums + nn * 4 * (max(x.c, y.c) + 16) + nn * (T * (_row(x.c) + _row(y.c)) + 2 * _PAD))
     )
     with memory.frame():
-        u = memory.take(nn * us)
+        u = memory.take(_weights_of(f) * us)
         tmp = memory.take(step * team().size)
 
         def call(t: int, b0: int, b1: int, sums: int) -> None:
@@ -239,7 +259,7 @@ def backward_weights(
 ) -> None:
     """Gradient of the weights, as PACKED or OIHW; OIHW_MINUS: subtracted from what stands at gw."""
     grid = grid_of(x, gy, top, left, f)
-    run = _few_backward_weights if _few(grid.tiles, x.c, gy.c) else _many_backward_weights
+    run = _few_backward_weights if f < STRIDED and _few(grid.tiles, x.c, gy.c) else _many_backward_weights
     run(x, gy, gw, top, left, f, grid, memory, form)
 
 
@@ -270,10 +290,10 @@ def _many_backward_weights(
     x: Tensor, gy: Tensor, gw: int, top: int, left: int, f: int, grid: Grid, memory: Scratch, form: int
 ) -> None:
     nn, tiles, panels = tile_of(f) ** 2, grid.tiles, ceil_div(gy.c, 16)
-    T = _block(tiles, x.c, gy.c)
+    T = _block(f, tiles, x.c, gy.c)
     blocks = ceil_div(tiles, T)
     us = panels * x.c * 64 + _PAD
-    size = nn * us
+    size = _weights_of(f) * us
     slices = min(blocks, 4 if size <= 1 << 21 else 2 if size <= 1 << 23 else 1)
     step = align(_TMP + _BLOCK + nn * 4 * (max(x.c, gy.c) + 32) + nn * (T * (_row(x.c) + panels * 64) + 2 * _PAD))
     with memory.frame():

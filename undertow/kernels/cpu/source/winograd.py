@@ -1,4 +1,4 @@
-"""Winograd F(m x m, r x r), stride 1, for all three passes: F(4, 3), F(5, 3), F(2, 3) and F(4, 5). NHWC.
+"""Winograd F(m x m, r x r) for all three passes: F(4, 3), F(5, 3), F(2, 3), F(4, 5), and 3 x 3 with stride 2. NHWC.
 
     forward           Y  = A^T [ sum over ci of (G w G^T) * (B^T x B) ] A
     gradient of x     the same on dY, with transposed and flipped weights
@@ -10,10 +10,15 @@ Those for n = 8 are 0, +-1/2, +-1, +-2, infinity: none of a grid around them doe
 n = 7 are +-1/4, +-7/8, +-7/4, infinity: pairs alone make half the error of 0, infinity and five others (forward 1.5,
 gradients of weights 2 times that of n = 6).
 
-Kernels take f = 10 m + r. Layouts, n = m + r - 1, strides in bytes, slabs padded by a few cache lines because n * n
-streams a power of two apart would share one set of the cache:
-    w, dW  [panels][r*r][Ci][16]    U, dU  [n*n][panels][Ci][16]
-    V      [n*n][T][Ci padded]     M      [n*n][T][16 * panels]     D  [n*n][panels][T][16]
+With stride 2 the inputs at even offsets meet the first and the third weight, as with stride 1, those at odd offsets the
+second: in one dimension 4 results take 5 products by F(4, 2) and 4 plain ones instead of 12, in two 81 instead of 144.
+The gradient of the input takes the same number for 8 x 8 results of 5 x 5 gradients. 36 slabs of weights serve the 81.
+
+Kernels take f = 10 m + r; 432 and 832 for stride 2 and the gradient of its input. Layouts, n = m + r - 1 (stride 2: 9),
+strides in bytes, slabs padded by a few cache lines because n * n streams a power of two apart would share one set of
+the cache:
+    w, dW  [panels][r*r][Ci][16]    U, dU  [n*n, stride 2: 36][panels][Ci][16]
+    V      [n*n][T][Ci padded]      M      [n*n][T][16 * panels]     D  [n*n][panels][T][16]
 """
 # mypy: ignore-errors
 
@@ -41,20 +46,26 @@ from undertow.kernels.cpu.source.winograd_tiles import (
     gradients43,
     gradients45,
     gradients53,
+    gradients432,
     inputs23,
     inputs43,
     inputs45,
     inputs53,
+    inputs432,
+    inputs832,
     outputs23,
     outputs43,
     outputs45,
     outputs53,
+    outputs432,
+    outputs832,
 )
-from undertow.kernels.cpu.source.winograd_weights import BLOCK, TMP
+from undertow.kernels.cpu.source.winograd_weights import BLOCK, STRIDED, TMP
 from undertow.kernels.cpu.source.winograd_weights import backward as weights_backward
 from undertow.kernels.cpu.source.winograd_weights import forward as weights_forward
 
 KC = 256  # rows of B per pass: two panels are 32 KB
+STRIDED_BACK = 832
 KU = 128  # channels of large weights that are transformed at a time: two panels of all slabs stay in the cache
 PAD = 320  # bytes between slabs
 
@@ -68,8 +79,22 @@ def _row(C):
 
 @inline
 def _sizes(f):
-    """m, and n of the tiles that are read."""
-    return f // 10, f // 10 + f % 10 - 1
+    """Of tiles in one dimension: the step between patches, their size, n, and m."""
+    if f == STRIDED:
+        return 8, 9, 9, 4
+    if f == STRIDED_BACK:
+        return 4, 5, 9, 8
+    m, n = f // 10, f // 10 + f % 10 - 1
+    return m, n, n, m
+
+
+@inline
+def _slab(f, e):
+    """The slab of weights for slab e, and whether one before e had it, too."""
+    if f < STRIDED:
+        return e, False
+    i, j = e // 9, e % 9
+    return min(i, 5) * 6 + min(j, 5), i > 5 or j > 5
 
 
 @inline
@@ -133,12 +158,12 @@ def fetch(x, xs, H, W, C, grid, group, Y, X, n, out, Cp):
 @kernel
 def input_block(f, x, xs, H, W, C, pt, pl, grid, t0, t1, V, lda, ss, pad, tmp):
     """B^T x B of tiles t0..t1; the first tile of a group reads from (-pt, -pl) on."""
-    m, n = _sizes(f)
+    step, n, _, _ = _sizes(f)
     Cp = (C + LANES - 1) // LANES * LANES
     N, th, tw, my, mx, py, px = _grid(grid)
     group, ty, tx = _first(t0, th, tw)
     for t in range(t0, t1):
-        Y, X = ty * m - pt, tx * m - pl
+        Y, X = ty * step - pt, tx * step - pl
         by = max(Y, 0) // py if my > 1 else 0
         bx = max(X, 0) // px if mx > 1 else 0
         y0, x0 = Y - by * py, X - bx * px
@@ -153,6 +178,10 @@ def input_block(f, x, xs, H, W, C, pt, pl, grid, t0, t1, V, lda, ss, pad, tmp):
             inputs43(source, rs, cs, Cp, v, ss, tmp)
         elif f == 53:
             inputs53(source, rs, cs, Cp, v, ss, tmp)
+        elif f == STRIDED:
+            inputs432(source, rs, cs, Cp, v, ss, tmp)
+        elif f == STRIDED_BACK:
+            inputs832(source, rs, cs, Cp, v, ss, tmp)
         elif f == 45:
             inputs45(source, rs, cs, Cp, v, ss, tmp)
         else:
@@ -185,7 +214,7 @@ def ask_ahead(m, x, xs, H, W, C, grid, t0, t1):
 @kernel
 def gradient_block(f, dy, ds, H, W, C, grid, t0, t1, D, ss, ps, pad, tmp):
     """A dY A^T of tiles t0..t1, in panels of 16 channels ps bytes apart, zeros behind C."""
-    m, _ = _sizes(f)
+    _, _, _, m = _sizes(f)
     Cp = (C + 15) // 16 * 16
     N, th, tw, my, mx, py, px = _grid(grid)
     group, ty, tx = _first(t0, th, tw)
@@ -207,6 +236,8 @@ def gradient_block(f, dy, ds, H, W, C, grid, t0, t1, D, ss, ps, pad, tmp):
             gradients43(source, rs, cs, Cp, d, ss, ps, tmp)
         elif f == 53:
             gradients53(source, rs, cs, Cp, d, ss, ps, tmp)
+        elif f == STRIDED:
+            gradients432(source, rs, cs, Cp, d, ss, ps, tmp)
         elif f == 45:
             gradients45(source, rs, cs, Cp, d, ss, ps, tmp)
         else:
@@ -278,7 +309,7 @@ def output_block(
 
     part: 2 * Cp floats for the block's own sums.
     """
-    m, _ = _sizes(f)
+    _, _, _, m = _sizes(f)
     Cp = (C + LANES - 1) // LANES * LANES
     s1, s2 = part if sums else 0, part + 4 * Cp
     if sums:
@@ -301,6 +332,10 @@ def output_block(
             outputs43(source, ss, Cp, target, rs, cs, tmp)
         elif f == 53:
             outputs53(source, ss, Cp, target, rs, cs, tmp)
+        elif f == STRIDED:
+            outputs432(source, ss, Cp, target, rs, cs, tmp)
+        elif f == STRIDED_BACK:
+            outputs832(source, ss, Cp, target, rs, cs, tmp)
         elif f == 45:
             outputs45(source, ss, Cp, target, rs, cs, tmp)
         else:
@@ -320,7 +355,7 @@ def forward(
     f, x, xs, H, W, pt, pl, U, us, y, ys, Ho, Wo, Ci, Co, grid, tiles, T, b0, b1, tmp, acc, bias, slope, sums, sq
 ):  # fmt: skip
     """Many tiles, small weights: blocks b0..b1 of T tiles; U holds G w G^T of all panels."""
-    m, n = _sizes(f)
+    step, _, n, _ = _sizes(f)
     Cop = (Co + 15) // 16 * 16
     lda, ldm = _row(Ci), _row(Co)
     sv, sm = T * lda + PAD, T * ldm + PAD
@@ -334,10 +369,10 @@ def forward(
         input_block(f, x, xs, H, W, Ci, pt, pl, grid, t0, t1, V, lda, sv, pad, tmp)
         for e in range(n * n):
             if b + 1 < b1 and Co <= Ci <= 32:
-                ask_ahead(m, x, xs, H, W, Ci, grid, t1 + e * T // (n * n), min(tiles, t1 + (e + 1) * T // (n * n)))
+                ask_ahead(step, x, xs, H, W, Ci, grid, t1 + e * T // (n * n), min(tiles, t1 + (e + 1) * T // (n * n)))
             for k in range(0, Ci, KC):
                 for c in range(0, Cop, 32):
-                    B = U + e * us + (c // 16 * Ci + k) * 64
+                    B = U + _slab(f, e)[0] * us + (c // 16 * Ci + k) * 64
                     A = V + e * sv + 4 * k
                     C = M + e * sm + 4 * c
                     nn(t1 - t0, A, lda, 1, 0, min(KC, Ci - k), B, Ci * 64, C, ldm, min(32, Cop - c), k > 0)
@@ -358,7 +393,7 @@ def few_forward(
     form, f, V, w, y, ys, Ho, Wo, Ci, Co, grid, tiles, p0, p1, tmp, acc, bias, slope, sums, sq
 ):  # fmt: skip
     """Output panels p0..p1, from V of all tiles. form: of the weights, see winograd_weights.py."""
-    _, n = _sizes(f)
+    _, _, n, _ = _sizes(f)
     lda = _row(Ci)
     ldm, us = 128 + 64, 2 * min(Ci, KU) * 64 + PAD
     sv, sm = tiles * lda + PAD, tiles * ldm + PAD
@@ -391,7 +426,7 @@ def few_gradient(f, dy, ds, H, W, C, grid, tiles, t0, t1, D, tmp):
 @kernel
 def few_backward_weights(form, f, V, D, dW, Ci, Co, tiles, p0, p1, tmp):
     """dW panels p0..p1, as form says, from V and D of all tiles."""
-    _, n = _sizes(f)
+    _, _, n, _ = _sizes(f)
     lda, us = _row(Ci), 2 * min(Ci, KU) * 64 + PAD
     sv, sm = tiles * lda + PAD, (Co + 15) // 16 * tiles * 64 + PAD
     dU = tmp + TMP + BLOCK
@@ -410,7 +445,7 @@ def backward_weights(
     f, x, xs, H, W, pt, pl, dy, ds, Ho, Wo, dU, us, Ci, Co, grid, tiles, T, b0, b1, p0, p1, tmp
 ):  # fmt: skip
     """Panels p0..p1 of dU = V^T D over blocks b0..b1; the first block overwrites."""
-    m, n = _sizes(f)
+    step, _, n, m = _sizes(f)
     panels = p1 - p0
     lda, ps = _row(Ci), T * 64
     sv, sm = T * lda + PAD, panels * ps + PAD
@@ -426,9 +461,10 @@ def backward_weights(
         for e in range(n * n):
             if b + 1 < b1 and Ci + Co <= 96:
                 first, last = t1 + e * T // (n * n), min(tiles, t1 + (e + 1) * T // (n * n))
-                ask_ahead(m, x, xs, H, W, Ci, grid, first, last)
+                ask_ahead(step, x, xs, H, W, Ci, grid, first, last)
                 ask_ahead(m, dy + 64 * p0, ds, Ho, Wo, channels, grid, first, last)
+            slab, again = _slab(f, e)
             for p in range(0, panels, 2):
-                C = dU + e * us + (p0 + p) * Ci * 64
+                C = dU + slab * us + (p0 + p) * Ci * 64
                 A, B = V + e * sv, D + e * sm + p * ps
-                tn(Ci, A, 0, lda, t1 - t0, B, 64, ps, C, Ci * 64, 16 * (panels - p), b > b0)
+                tn(Ci, A, 0, lda, t1 - t0, B, 64, ps, C, Ci * 64, 16 * (panels - p), b > b0 or again)

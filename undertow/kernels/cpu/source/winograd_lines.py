@@ -1,7 +1,8 @@
 """Winograd's transforms in one dimension.
 
 For F(m, r), n = m + r - 1: btF is B^T (n inputs to n), atF is A^T (n products to m results), aF is A (m gradients
-of results to n), gF is G (r weights to n), gtF is G^T (n products to r gradients of weights); F = 10 m + r.
+of results to n), gF is G (r weights to n), gtF is G^T (n products to r gradients of weights); F = 10 m + r. F = 432 and
+832: see there.
 """
 # mypy: ignore-errors
 
@@ -217,3 +218,73 @@ def g23(w0, w1, w2):
 def gt23(u0, u1, u2, u3):
     s, d = splat(_HALF) * (u1 + u2), splat(_HALF) * (u1 - u2)
     return u0 + s, d, s + u3
+
+
+# ---- 3 weights, stride 2 -----------------------------------------------------------------------------
+# 4 results from 9 inputs. The five at even offsets meet the first and the third weight: F(4, 2) with the points +-3/8,
+# +-5/4, infinity. The four at odd offsets meet the second weight in plain products, which stand behind the others.
+_C, _D = np.float32(3 / 8), np.float32(5 / 4)
+_C2, _D2, _C3, _D3 = _C**2, _D**2, _C**3, _D**3
+_E2, _E0 = _C2 + _D2, _C2 * _D2
+_CF, _CF1 = (np.float32(v / (2 * 3 / 8 * (9 / 64 - 25 / 16))) for v in (1, 3 / 8))
+_DF, _DF1 = (np.float32(v / (2 * 5 / 4 * (25 / 16 - 9 / 64))) for v in (1, 5 / 4))
+
+
+@inline
+def _bt42(d0, d1, d2, d3, d4):
+    p, q = splat(_C2), splat(_D2)
+    u0, u1 = _both(d3 - q * d1, splat(_C), d2 - q * d0)
+    u2, u3 = _both(d3 - p * d1, splat(_D), d2 - p * d0)
+    return u0, u1, u2, u3, d4 - splat(_E2) * d2 + splat(_E0) * d0
+
+
+@inline
+def _at42(m0, m1, m2, m3, m4):
+    s1, d1, s2, d2 = m0 + m1, m0 - m1, m2 + m3, m2 - m3
+    y3 = splat(_C3) * d1 + splat(_D3) * d2 + m4
+    return s1 + s2, splat(_C) * d1 + splat(_D) * d2, splat(_C2) * s1 + splat(_D2) * s2, y3
+
+
+@inline
+def bt432(d0, d1, d2, d3, d4, d5, d6, d7, d8):
+    u0, u1, u2, u3, u4 = _bt42(d0, d2, d4, d6, d8)
+    return u0, u1, u2, u3, u4, d1, d3, d5, d7
+
+
+@inline
+def at432(m0, m1, m2, m3, m4, m5, m6, m7, m8):
+    y0, y1, y2, y3 = _at42(m0, m1, m2, m3, m4)
+    return y0 + m5, y1 + m6, y2 + m7, y3 + m8
+
+
+@inline
+def a432(y0, y1, y2, y3):
+    u0, u1 = _both(y0 + splat(_C2) * y2, splat(_C), y1 + splat(_C2) * y3)
+    u2, u3 = _both(y0 + splat(_D2) * y2, splat(_D), y1 + splat(_D2) * y3)
+    return u0, u1, u2, u3, y3, y0, y1, y2, y3
+
+
+@inline
+def g432(w0, w1, w2):
+    e1, o1 = splat(_CF) * w0, splat(_CF1) * w2
+    e2, o2 = splat(_DF) * w0, splat(_DF1) * w2
+    return o1 + e1, o1 - e1, o2 + e2, o2 - e2, w2, w1
+
+
+@inline
+def gt432(u0, u1, u2, u3, u4, u5):
+    w0 = splat(_CF) * (u0 - u1) + splat(_DF) * (u2 - u3)
+    return w0, u5, splat(_CF1) * (u0 + u1) + splat(_DF1) * (u2 + u3) + u4
+
+
+# The gradient of its input: 8 results from 5 inputs, the first of them at an odd place.
+@inline
+def bt832(y0, y1, y2, y3, y4):
+    u0, u1, u2, u3, u4 = _bt42(y0, y1, y2, y3, y4)
+    return u0, u1, u2, u3, u4, y0, y1, y2, y3
+
+
+@inline
+def at832(m0, m1, m2, m3, m4, m5, m6, m7, m8):
+    e0, e1, e2, e3 = _at42(m0, m1, m2, m3, m4)
+    return m5, e0, m6, e1, m7, e2, m8, e3

@@ -17,17 +17,21 @@ def _tiles(f):
     """The five kernels of form f = 10 m + r, n = m + r - 1."""
     m, r = f // 10, f % 10
     n = m + r - 1
-    bt, at, a, g, gt = (getattr(lines, f"{name}{f}") for name in ("bt", "at", "a", "g", "gt"))
-    load_m, load_r, load_n = load_row(m), load_row(r), load_row(n)
-    store_m, store_r, store_n = store_row(m), store_row(r), store_row(n)
+    return _of_images(f, n, n, m) + _of_weights(f, m, r, n, n)
+
+
+def _of_images(f, p, n, m):
+    """p x p pixels to n * n slabs, and those to m x m pixels."""
+    bt, at = (getattr(lines, f"{name}{f}") for name in ("bt", "at"))
+    load_p, load_n, store_n, store_m = load_row(p), load_row(n), store_row(n), store_row(m)
 
     def inputs(source, rs, cs, C, target, ss, tmp):
-        """B^T d B of n x n pixels, row and column strides rs and cs, to n * n slabs ss bytes apart."""
+        """B^T d B of p x p pixels, row and column strides rs and cs, to n * n slabs ss bytes apart."""
         for c in range(0, 4 * C, V):
-            for i in range(n):
-                store_n(tmp + i * n * V, V, bt(*load_n(source + i * rs + c, cs)))
+            for i in range(p):
+                store_n(tmp + i * n * V, V, bt(*load_p(source + i * rs + c, cs)))
             for j in range(n):
-                store_n(target + j * ss + c, n * ss, bt(*load_n(tmp + j * V, n * V)))
+                store_n(target + j * ss + c, n * ss, bt(*load_p(tmp + j * V, n * V)))
 
     def outputs(source, ss, C, target, rs, cs, tmp):
         """A^T m A of n * n slabs to m x m pixels."""
@@ -36,6 +40,15 @@ def _tiles(f):
                 store_m(tmp + i * m * V, V, at(*load_n(source + n * i * ss + c, ss)))
             for j in range(m):
                 store_m(target + j * cs + c, rs, at(*load_n(tmp + j * V, m * V)))
+
+    return _named(f, inputs, outputs)
+
+
+def _of_weights(f, m, r, n, q):
+    """m x m gradients of results to n * n slabs; r x r weights to q * q slabs, and back."""
+    a, g, gt = (getattr(lines, f"{name}{f}") for name in ("a", "g", "gt"))
+    load_m, load_r, load_q = load_row(m), load_row(r), load_row(q)
+    store_r, store_n, store_q = store_row(r), store_row(n), store_row(q)
 
     def gradients(source, rs, cs, C, target, ss, ps, tmp):
         """A dy A^T of m x m pixels to n * n slabs of panels ps bytes apart."""
@@ -49,19 +62,23 @@ def _tiles(f):
     def weights(w, tap, u, us, tmp):
         """G w G^T of one vector of weights, taps `tap` bytes apart."""
         for i in range(r):
-            store_n(tmp + i * n * V, V, g(*load_r(w + i * r * tap, tap)))
-        for j in range(n):
-            store_n(u + j * us, n * us, g(*load_r(tmp + j * V, n * V)))
+            store_q(tmp + i * q * V, V, g(*load_r(w + i * r * tap, tap)))
+        for j in range(q):
+            store_q(u + j * us, q * us, g(*load_r(tmp + j * V, q * V)))
 
     def weights_back(u, us, w, tap, tmp):
         """G^T u G of one vector."""
-        for i in range(n):
-            store_r(tmp + i * r * V, V, gt(*load_n(u + i * n * us, us)))
+        for i in range(q):
+            store_r(tmp + i * r * V, V, gt(*load_q(u + i * q * us, us)))
         for j in range(r):
-            store_r(w + j * tap, r * tap, gt(*load_n(tmp + j * V, r * V)))
+            store_r(w + j * tap, r * tap, gt(*load_q(tmp + j * V, r * V)))
 
+    return _named(f, gradients, weights, weights_back)
+
+
+def _named(f, *functions):
     made = []
-    for function in (inputs, outputs, gradients, weights, weights_back):
+    for function in functions:
         function.__name__ += str(f)
         made.append(kernel(function))
     return made
@@ -71,3 +88,7 @@ inputs23, outputs23, gradients23, weights23, weights_back23 = _tiles(23)
 inputs43, outputs43, gradients43, weights43, weights_back43 = _tiles(43)
 inputs53, outputs53, gradients53, weights53, weights_back53 = _tiles(53)
 inputs45, outputs45, gradients45, weights45, weights_back45 = _tiles(45)
+# Stride 2. Weights have 6 x 6 slabs: those of the plain products in either dimension are equal.
+inputs432, outputs432 = _of_images(432, 9, 9, 4)
+inputs832, outputs832 = _of_images(832, 5, 9, 8)
+gradients432, weights432, weights_back432 = _of_weights(432, 4, 3, 9, 6)

@@ -7,8 +7,8 @@
     OIHW_MINUS        OIHW numbers from which a gradient is subtracted
 
 A form that is not the one wanted is rearranged in blocks of 16 channels in the first-level cache, which costs
-less than writing and reading rearranged weights. f: 10 m + window, as in winograd.py.
-U, dU: [n*n slabs, us bytes apart][panel][Ci][16].
+less than writing and reading rearranged weights. f: as in winograd.py.
+U, dU: [slabs, us bytes apart][panel][Ci][16].
 """
 # mypy: ignore-errors
 
@@ -32,21 +32,24 @@ from undertow.kernels.cpu.source.winograd_tiles import (
     weights43,
     weights45,
     weights53,
+    weights432,
     weights_back23,
     weights_back43,
     weights_back45,
     weights_back53,
+    weights_back432,
 )
 
 PACKED, PACKED_OPPOSITE, OIHW, OIHW_OPPOSITE, OIHW_MINUS = 0, 1, 2, 3, 4
-TMP = 64 * VBYTES  # bytes of the transforms' scratch: a tile of 8 x 8 vectors
+STRIDED = 432  # form of a 3 x 3 window with stride 2; 832 is that of the gradient of its input
+TMP = 96 * VBYTES  # bytes of the transforms' scratch: more than a tile of 9 x 9 vectors
 AHEAD = 4  # output channels fetched before their use
 BLOCK = 50 * 1024  # bytes of a 16 x 32 block of weights, all taps
 
 
 @inline
 def _taps(f):
-    return (f % 10) * (f % 10)
+    return 9 if f >= STRIDED else (f % 10) * (f % 10)
 
 
 @inline
@@ -57,6 +60,8 @@ def _transform(f, source, tap, U, us, tmp):
             weights43(source + c, tap, U + c, us, tmp)
         elif f == 53:
             weights53(source + c, tap, U + c, us, tmp)
+        elif f >= STRIDED:
+            weights432(source + c, tap, U + c, us, tmp)
         elif f == 45:
             weights45(source + c, tap, U + c, us, tmp)
         else:
@@ -164,6 +169,8 @@ def _transform_back(f, dU, us, target, tap, tmp):
             weights_back43(dU + c, us, target + c, tap, tmp)
         elif f == 53:
             weights_back53(dU + c, us, target + c, tap, tmp)
+        elif f >= STRIDED:
+            weights_back432(dU + c, us, target + c, tap, tmp)
         elif f == 45:
             weights_back45(dU + c, us, target + c, tap, tmp)
         else:
