@@ -172,7 +172,7 @@ def test_every_blob_is_what_the_layers_give_one_by_one(pair, name, dialect):
         for _ in range(passes):
             loss = planned.forward_backward()
             assert loss == pytest.approx(one_by_one(plain), rel=1e-5)
-        assert_same(planned, plain, 5e-5)  # the loss falls fast: of 1 - p, from which all gradients come, little is left
+        assert_same(planned, plain, 5e-5)  # the loss falls fast: of 1 - p, where gradients come from, little is left
         for net in (planned, plain):
             for blob in net.learnable_params:
                 blob.data[...] -= 0.05 * blob.diff
