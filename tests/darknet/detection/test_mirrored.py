@@ -82,4 +82,4 @@ def test_the_dialect_decides(head: str) -> None:
         net = network(head, DIALECTS[name])
         both = np.concatenate([net.predict(one[None]) for one in (picture, flip_image(picture))])
         predict_mirrored(net, picture)
-        np.testing.assert_allclose(net.output[0], mean(both[0], both[1], 2), atol=1e-5)
+        np.testing.assert_allclose(net.output[0], mean(both[0], both[1], 2), rtol=1e-5, atol=1e-5)
