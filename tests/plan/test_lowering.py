@@ -274,11 +274,14 @@ def test_what_a_depthwise_convolution_normalises_is_there_for_others(seen: str) 
     def step(x: np.ndarray) -> tuple[ut.Variable | np.ndarray, ...]:
         a = blocks.leaky("a", ut.Variable(x, requires_grad=False), 16)
         y = blocks.leaky("b", a, 16, groups=16)
+        if seen == "gradient":
+            a.retain_grad()
         (y * y).sum().backward()
         if seen == "root":
             a.grad = np.ones(a.shape, np.float32)
             a.backward()
-        return (a if seen == "value" else y), blocks.parameters["a.w"].grad
+        shown = {"value": a, "gradient": a.grad, "root": y}[seen]
+        return shown, blocks.parameters["a.w"].grad
 
     planned, x = plan(step), np.random.default_rng(2).standard_normal((2, 3, 12, 8)).astype(np.float32)
     for _ in range(4):
