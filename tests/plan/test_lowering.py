@@ -273,25 +273,30 @@ def test_what_a_depthwise_convolution_normalises_is_there_for_others(seen: str) 
 
     def step(x: np.ndarray) -> tuple[ut.Variable | np.ndarray, ...]:
         a = blocks.leaky("a", ut.Variable(x, requires_grad=False), 16)
+        a.name = "middle"
+        a.retain_grad()
         y = blocks.leaky("b", a, 16, groups=16)
-        if seen == "gradient":
-            a.retain_grad()
         (y * y).sum().backward()
         if seen == "root":
             a.grad = np.ones(a.shape, np.float32)
             a.backward()
-        shown = {"value": a, "gradient": a.grad, "root": y}[seen]
-        return shown, blocks.parameters["a.w"].grad
+        gradients.append(a.grad)
+        return (a if seen == "value" else y), blocks.parameters["a.w"].grad
 
-    planned, x = plan(step), np.random.default_rng(2).standard_normal((2, 3, 12, 8)).astype(np.float32)
+    gradients: list[np.ndarray] = []
+    planned = plan(step, ("middle",) if seen == "gradient" else ())
+    x = np.random.default_rng(2).standard_normal((2, 3, 12, 8)).astype(np.float32)
     for _ in range(4):
         for parameter in blocks.parameters.values():
             parameter.clear_grad()
         found = planned(x)
+    assert planned.is_replaying == (seen != "root")  # a gradient from Python code cannot be planned
     for parameter in blocks.parameters.values():
         parameter.clear_grad()
     for one, other in zip(found, step(x), strict=True):
         np.testing.assert_allclose(getattr(one, "data", one), getattr(other, "data", other), rtol=1e-3, atol=1e-4)
+    if seen == "gradient":
+        np.testing.assert_allclose(planned.kept["middle"].grad, gradients[-1], rtol=1e-3, atol=1e-4)
 
 
 def test_a_pooling_is_done_with_a_first_layer_that_it_alone_reads() -> None:
