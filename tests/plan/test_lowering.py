@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -370,6 +371,57 @@ def test_a_planned_step_inside_an_operation_of_another_leaves_its_memory_alone()
     for _ in range(5):
         trial.both(trial.data())
     assert trial.planned.is_replaying
+
+
+def test_a_gradient_may_be_put_where_the_plan_wants_it() -> None:
+    places: list[np.ndarray | None] = []
+
+    class Twice(ut.Function):
+        def forward(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            return 2 * x, 3 * x
+
+        def backward(self, gy: np.ndarray, gz: np.ndarray) -> np.ndarray:
+            return 2 * gy + 3 * gz
+
+        def backward_planned(self, given: Sequence[np.ndarray | None], gys: Sequence[np.ndarray | None]) -> np.ndarray:
+            places.extend(given)
+            gy, gz = gys
+            assert gz is None
+            return np.multiply(gy, 2, out=given[0])
+
+    trial = Trial(lambda b, x: darknet_like(b, Twice()(b.leaky("first", x, 3))[0]))
+    for _ in range(5):
+        trial.both(trial.data())
+    assert trial.planned.is_replaying
+    assert places
+    assert all(place is not None for place in places)
+
+
+def test_a_place_is_not_offered_where_a_gradient_has_arrived() -> None:
+    class Same(ut.Function):
+        places: ClassVar[list[bool]] = []
+
+        def forward(self, x: np.ndarray) -> np.ndarray:
+            return x.copy()
+
+        def backward(self, gy: np.ndarray) -> np.ndarray:
+            return gy
+
+        def backward_planned(self, given: Sequence[np.ndarray | None], gys: Sequence[np.ndarray | None]) -> np.ndarray:
+            self.places.append(given[0] is not None)
+            gx = np.empty_like(gys[0]) if given[0] is None else given[0]
+            gx[...] = gys[0]
+            return gx
+
+    def net(b: Blocks, x: ut.Variable) -> ut.Variable:
+        y = b.leaky("first", x, 3)
+        return darknet_like(b, Same()(y) + Same()(y))
+
+    trial = Trial(net)
+    for _ in range(5):
+        trial.both(trial.data())
+    assert trial.planned.is_replaying
+    assert set(Same.places) == {True, False}
 
 
 def test_batch_norm_of_rows_is_fused_with_the_linear_map_before() -> None:

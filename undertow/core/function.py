@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -52,6 +53,14 @@ class Function:
         if isinstance(grads, tuple):
             return tuple(None if g is None else g.data for g in grads)
         return None if grads is None else grads.data
+
+    def backward_planned(self, places: Sequence[np.ndarray | None], gys: Sequence[np.ndarray | None]) -> Any:
+        """`backward` in a plan's replay. gys: None where no gradient arrived.
+
+        places: for each input an array in which its gradient may be put, which saves a copy; or None.
+        """
+        likes = zip(gys, self._output_likes, strict=True)
+        return self.backward(*[np.zeros(shape, dtype) if gy is None else gy for gy, (shape, dtype) in likes])
 
     def backward_graph(self, *gys: Any) -> Any:
         """The same over Variables, so that it can itself be differentiated."""

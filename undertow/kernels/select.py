@@ -269,6 +269,12 @@ class AllFinite:
         return bool(self._compiled(arrays))
 
 
+def compiled(*arrays: Array) -> ModuleType | None:
+    """`undertow.kernels.cpu`, for an operation that has kernels of its own there; None where they may not be used."""
+    allowed = current_precision() != "reference" and all(a.size and a.dtype == np.float32 for a in arrays)
+    return _compiled_backend() if allowed else None
+
+
 def set_threads(count: int | None) -> None:
     """Let the compiled kernels use this many threads in the whole process; None: all processors.
 

@@ -70,17 +70,13 @@ class Ordinary(Unit):
     def backward(self, walk: int) -> None:
         program, function, call = self.program, self.function, self.call
         program.finish()
-        gys: list[np.ndarray] = []
-        arrived = False
-        for number in call.outputs:
-            gy = program.take_gradient(number)
-            arrived = arrived or gy is not None
-            gys.append(np.zeros(program.values[number].shape, program.values[number].dtype) if gy is None else gy)
-        if not arrived:
+        gys = [program.take_gradient(number) for number in call.outputs]
+        if all(gy is None for gy in gys):
             return
+        places = [program.gradient_place(n) if call.inputs.count(n) == 1 else None for n in call.inputs]
         before, modes.recording = modes.recording, False
         try:
-            gxs: Any = function.backward(*gys)
+            gxs: Any = function.backward_planned(places, gys)
         finally:
             modes.recording = before
         gxs = gxs if isinstance(gxs, tuple) else (gxs,)

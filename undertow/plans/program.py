@@ -354,6 +354,11 @@ class Program:
             self._grads[number] = np.asarray(self._grads[number] + gradient)
             self._own_sums.add(number)
 
+    def gradient_place(self, number: int) -> np.ndarray | None:
+        """Where an ordinary operation may put a value's gradient before it gives it; None where there is no place."""
+        kept = self.gradients.get(number)
+        return None if kept is None or kept.written else self._view(number, kept.slot)
+
     def take_gradient(self, number: int) -> np.ndarray | None:
         """The gradient of a value as an array, for an ordinary operation; None when none arrived."""
         kept = self.gradients.get(number)

@@ -10,17 +10,19 @@ from undertow.plans.arena import Slot
 
 
 def copy_in(array: np.ndarray, slot: Slot, *, accumulate: bool = False) -> None:
-    """The slot takes the values of a float32 array (N, C, H, W) or (N, C), or adds them."""
+    """The slot takes, or adds, the values of a float32 array (N, C, H, W) or (N, C), which may lie there already."""
     target = slot.tensor
     array = array if array.ndim == 4 else array[:, :, None, None]
     if memory.is_nhwc(array):
-        packing.copy(memory.view(array), target, accumulate=accumulate)
+        source = memory.view(array)
+        if source != target or accumulate:
+            packing.copy(source, target, accumulate=accumulate)
     elif accumulate:
-        source = memory.as_nhwc(array)
-        packing.copy(memory.view(source), target, accumulate=True)
+        array = memory.as_nhwc(array)
+        packing.copy(memory.view(array), target, accumulate=True)
     else:
-        source = np.ascontiguousarray(array)
-        packing.to_nhwc(source.ctypes.data, target)
+        array = np.ascontiguousarray(array)
+        packing.to_nhwc(array.ctypes.data, target)
 
 
 def copy_out(array: np.ndarray) -> np.ndarray:

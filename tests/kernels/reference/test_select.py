@@ -21,6 +21,7 @@ KERNELS = [
     if inspect.isfunction(member) and member.__module__ == select.__name__ and not name.startswith("_")
 ]
 KERNELS.remove("set_threads")
+KERNELS.remove("compiled")
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from undertow.core.registry import Sample, register
 from undertow.core.variable import Operand, Variable
 from undertow.darknet.detection.decode import activate_yolo
 from undertow.darknet.layers.yolo_assignment import Assignment, YoloRule, assign
+from undertow.darknet.layers.yolo_compiled import CompiledYolo
 from undertow.kernels import select
 
 Array = np.ndarray[Any, Any]
@@ -55,26 +57,45 @@ class YoloLoss(Function):
 
     The second input is the truth, without a gradient. straight_through: gradients of the outputs pass to the input
     unchanged (see `Dialect.straight_through_heads`).
+
+    Compiled kernels do the same where they may (see `yolo_compiled.py`).
     """
 
     def __init__(self, rule: YoloRule, straight_through: bool = False) -> None:
         self.rule, self.straight_through = rule, straight_through
         self.assignment: Assignment
         self.finite, self.cost = False, 0.0
+        self._compiled: CompiledYolo | None = None
+        self._asked: Any = None
 
     def forward(self, x: Array, truth: Array) -> tuple[Array, Array]:
+        truth = truth.astype(x.dtype, copy=False)
+        self._compiled = self._compiled or CompiledYolo(self.rule)
+        found = self._compiled.forward(x, truth)
+        if found is not None:
+            self.assignment, self.cost, self.finite, self._asked = found.assignment, found.cost, True, found.asked
+            return found.y, np.asarray(found.loss, dtype=x.dtype)
+        self._asked = None
         raw, y = _by_anchor(x, self.rule), _logistic(x)
         output = _by_anchor(y, self.rule)
         output[:, :, 2:4] = raw[:, :, 2:4]
         self.finite = _is_finite(x)
-        self.assignment = assign(output, truth.astype(x.dtype, copy=False), self.rule)
+        self.assignment = assign(output, truth, self.rule)
         with np.errstate(over="ignore", invalid="ignore"):  # the loss itself shows it
             self.cost = self._cost()
             return y, np.asarray(self._loss(raw), dtype=x.dtype)
 
     def backward(self, gy: Array, gloss: Array) -> tuple[Array, None]:
-        gx = self._delta(-gloss)
-        if gy.any():
+        return self.backward_planned((None, None), (gy if gy.any() else None, gloss))
+
+    def backward_planned(self, places: Sequence[Array | None], gys: Sequence[Array | None]) -> tuple[Array, None]:
+        gy, gloss = gys
+        factor = np.zeros((), self.inputs[0].data.dtype) if gloss is None else -gloss
+        if self._asked is None or self._compiled is None:
+            gx = self._delta(factor)
+        else:
+            gx = _by_anchor(self._compiled.backward(self._asked, factor, places[0]), self.rule)
+        if gy is not None:
             gy = gy.reshape(gx.shape)
             gx = gx + (gy if self.straight_through else gy * self._slope())
         return gx.reshape(self.inputs[0].shape), None

@@ -39,6 +39,7 @@ from undertow.kernels.cpu.update import (
     momentum_update,
 )
 from undertow.kernels.cpu.update import fits as fits_update
+from undertow.kernels.cpu.yolo import YoloHead
 
 if find_spec("numba") is None:
     raise ImportError("the package 'numba' is not installed")
@@ -88,6 +89,7 @@ def supports(name: str, *args: Any) -> bool:
 __all__ = [
     "AllFinite",
     "Together",
+    "YoloHead",
     "activate",
     "activate_backward",
     "all_finite",

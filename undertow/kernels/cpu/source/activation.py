@@ -60,7 +60,7 @@ def _exp(x):
 
 
 @inline
-def _logistic(x):
+def logistic(x):
     return splat(_ONE) / (splat(_ONE) + _exp(zero() - x))
 
 
@@ -81,7 +81,7 @@ def _tanh(x):
 def _curve(kind, x):
     one = splat(_ONE)
     if kind == LOGISTIC:
-        return _logistic(x)
+        return logistic(x)
     if kind == TANH:
         return _tanh(x)
     if kind == ELU:
@@ -92,14 +92,14 @@ def _curve(kind, x):
         e = _exp(where_greater(x, splat(_LINEAR), splat(_LINEAR), x))
         w = e * (e + splat(_TWO))
         return where_greater(x, splat(_LINEAR), x, x * (w / (w + splat(_TWO))))
-    return x * _logistic(x)
+    return x * logistic(x)
 
 
 @inline
 def _derivative(kind, x):
     one = splat(_ONE)
     if kind == LOGISTIC:
-        y = _logistic(x)
+        y = logistic(x)
         return y * (one - y)
     if kind == TANH:
         y = _tanh(x)
@@ -111,7 +111,7 @@ def _derivative(kind, x):
         w = e * (e + splat(_TWO))
         t = w / (w + splat(_TWO))
         return fma(x * (one - t * t), e / (e + one), t)
-    s = _logistic(x)
+    s = logistic(x)
     return fma(x * s, one - s, s)
 
 
