@@ -112,17 +112,25 @@ def relu_pooled(b: Blocks, x: ut.Variable) -> ut.Variable:
     return b.conv("out", max_pool2d(relu(b.norm("a", b.conv("a", x, 20))), 2), 8, 1)
 
 
+def first_norm(trial: Trial) -> ConvUnit:
+    assert trial.planned.last is not None
+    return next(u for u in trial.planned.last.units if isinstance(u, ConvUnit) and u.norm is not None)
+
+
 @pytest.mark.parametrize("net", [darknet_like, relu_pooled], ids=["leaky", "relu"])
 def test_a_pooling_behind_batch_norm_is_done_with_it(net: Block) -> None:
     trial = Trial(net)
     for _ in range(4):
         trial.both(trial.data())
     assert trial.planned.last is not None
-    units = [unit for unit in trial.planned.last.units if isinstance(unit, ConvUnit)]
-    assert next(unit.pool is not None for unit in units if unit.norm is not None)
-    for parameter in ("a.gamma", "a.beta"):  # nothing is found again from the output, so any value will do
-        trial.blocks.parameters[parameter].data[3] = 0
+    assert first_norm(trial).pool is not None
+    gamma, beta = (trial.blocks.parameters[name].data for name in ("a.gamma", "a.beta"))
+    gamma[:3], beta[:3] = (-0.7, -1e-2, 1e-2), (0.1, 0.5, -0.9)
     trial.both(trial.data())
+    assert first_norm(trial).from_pooled == (net is darknet_like)  # the winners, where the activation can be undone
+    gamma[3], beta[3] = 0, 0
+    trial.both(trial.data())
+    assert not first_norm(trial).from_pooled
 
 
 def first_of_kind(pool: bool, slope: float, size: int, stride: int, channels: int) -> Block:

@@ -110,8 +110,10 @@ class ConvUnit(Unit):
         self.ahead = maker if isinstance(maker, ConvUnit) and maker.reader is self else None
         unwritten = self.pool is not None or self.reader is not None
         fits = self.norm is not None and chain.residual is None and not unwritten
-        self.guarded = fits and self.trained and chain.slope != 0
-        self.in_place = fits and (not self.trained or (self.guarded and self.calls[0] not in program.avoid))
+        self.guarded = (fits or self.pool is not None) and self.trained and chain.slope != 0
+        recovers = self.guarded and self.calls[0] not in program.avoid
+        self.in_place = fits and (not self.trained or recovers)
+        self.from_pooled = recovers and self.pool is not None
         self.from_z = self.in_place and self.trained
         if self.norm is None or self.in_place or unwritten:
             self.y_slot = self.z_slot
@@ -177,7 +179,10 @@ class ConvUnit(Unit):
         if walk is not None:
             slots += [unit.sums_slot for unit in (self, self.ahead) if unit is not None and unit.reader is not None]
         if self.pool is not None:
-            slots.append(self.pool.y_slot if walk is None else self.program.gradient(self.pool.output).slot)
+            if walk is None or self.from_pooled:
+                slots.append(self.pool.y_slot)
+            if walk is not None:
+                slots.append(self.program.gradient(self.pool.output).slot)
         return tuple(slots)
 
     def reads_back(self, number: int) -> bool:
@@ -338,8 +343,7 @@ class ConvUnit(Unit):
 
     def _through_norm(self, norm: Norm, gamma: int, beta: int) -> None:
         if self.pool is not None:
-            norm.set_hat_from_input()
-            self._through_pool(norm, self.pool, gamma)
+            self._through_pool(norm, self.pool, gamma, beta)
             return
         memory, slope = scratch(), Slope(self.chain.slope, norm.scale, norm.shift, self.from_z)
         if self.reader is not None:
@@ -363,13 +367,21 @@ class ConvUnit(Unit):
         plan_norm.clear(sums, 2 * SLOTS * norm.channels)
         return Ahead(self.as_front(), norm.k1, norm.k0, sums)
 
-    def _through_pool(self, norm: Norm, pool: MaxPoolUnit, gamma: int) -> None:
-        """From the gradient of what was pooled."""
+    def _through_pool(self, norm: Norm, pool: MaxPoolUnit, gamma: int, beta: int) -> None:
+        """From the gradient of what was pooled. The winners, all that the sums need, are found again from the pooled
+        values, a quarter of y.
+        """
         memory, slope, line = scratch(), self.chain.slope, (norm.scale, norm.shift)
         gy = self.program.gradient(pool.output).slot.tensor
         with memory.frame():
             sums = norm.cleared_sums(memory)
-            plan_pool.backward_sums(gy, self.ty, *line, norm.k1, norm.k0, sums, memory, slope)
+            if self.from_pooled:
+                norm.set_hat_from_output(gamma, beta)
+                won = pool.y_slot.tensor
+                raw.backward_sums(gy, won, norm.k1, norm.k0, sums, memory, Slope(slope, *line, from_z=True))
+            norm.set_hat_from_input()
+            if not self.from_pooled:
+                plan_pool.backward_sums(gy, self.ty, *line, norm.k1, norm.k0, sums, memory, slope)
             norm.set_gradient(gamma, sums)
             if not self.by_rows:
                 plan_pool.backward(gy, self.ty, self.tg, *line, norm.c1, norm.c2, norm.c3, slope)
