@@ -229,7 +229,11 @@ class Program:
 
     def has_backward(self, unit: Unit) -> bool:
         """Whether a unit takes part in any walk."""
-        return any(not set(unit.calls).isdisjoint(walk.functions) for walk in self.walks)
+        return self.backwards(unit) > 0
+
+    def backwards(self, unit: Unit) -> int:
+        """The number of walks that a unit takes part in."""
+        return sum(not set(unit.calls).isdisjoint(walk.functions) for walk in self.walks)
 
     def always_together(self, unit: Unit, reader: Unit) -> bool:
         """Whether no walk comes between two units' forward, and each walk takes both back or neither."""
