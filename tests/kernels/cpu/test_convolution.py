@@ -76,6 +76,7 @@ GRID = {
     "winograd stride 2, padding beyond": (4, 48, 50, 63, 62, (3, 3), ConvGeometry((2, 2), (1, 3, 1, 2))),
     "stride 2, wide": (2, 24, 40, 30, 100, (3, 3), ConvGeometry(stride=(2, 2), pad=(1, 1, 1, 1))),
     "wide, dilation, uneven": (1, 17, 70, 9, 131, (2, 3), ConvGeometry((1, 2), (0, 1, 5, 0), (1, 3))),
+    "direct, many channels": (2, 136, 150, 9, 12, (3, 5), ConvGeometry((2, 2), (1, 1, 2, 2))),
     "stride 2": (2, 32, 64, 21, 20, (3, 3), ConvGeometry(stride=(2, 2), pad=(1, 1, 1, 1))),
     "1x1, odd outputs": (1, 40, 255, 13, 13, (1, 1), ConvGeometry()),
     "1x1, several blocks of k": (1, 600, 24, 30, 30, (1, 1), ConvGeometry()),
@@ -360,6 +361,7 @@ KINDS = [
     "winograd 5x5, many tiles",
     "stride 2",
     "winograd stride 2",
+    "direct, many channels",
     "1x1, several blocks of k",
 ]
 

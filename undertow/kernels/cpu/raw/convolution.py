@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from undertow.kernels.cpu.raw import direct, packing, plan_unpack, pointwise, winograd
+from undertow.kernels.cpu.raw import direct, packing, plan_unpack, pointwise, strips, winograd
 from undertow.kernels.cpu.raw.direct import Make, Walk, Window
 from undertow.kernels.cpu.raw.parts import PLAIN, Epilogue
 from undertow.kernels.cpu.raw.tensor import Scratch, Tensor
@@ -173,6 +173,9 @@ class Convolution:
             return
         if pointwise.takes(x, gy, self.window):
             pointwise.backward_weights(x, gy, gw, self.window, memory, subtract=subtract)
+            return
+        if self.kind == "direct" and strips.takes(x, gy, self.window):
+            strips.backward_weights(x, gy, gw, self.window, memory, subtract=subtract)
             return
         with memory.frame():
             packed = memory.take(self.packed_size)
