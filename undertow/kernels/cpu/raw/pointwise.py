@@ -14,7 +14,7 @@ from undertow.kernels.cpu.threads import team
 _pointwise = Kernels("pointwise")
 
 _SIDE = 256  # channels: what a thread sums up at a time, of either side, stays in its second cache
-_ITEMS = 8  # at least so many parts, where the pixels suffice
+_ITEMS = 4  # at least so many parts, where the pixels suffice and there are not just two pieces
 _STRIP = 32  # as in source/pointwise.py
 
 
@@ -123,7 +123,7 @@ def _cut(runs: _Runs, inputs: int, outputs: int, threads: int) -> _Cut:
     rows = _even(outputs, _SIDE)
     i, o = ceil_div(inputs, columns), ceil_div(outputs, rows)
     most = max(1, (96 + min(columns, inputs) * rows // _SIDE) // runs.width)
-    slices = 1 if i * o >= _ITEMS // 2 else min(ceil_div(runs.number, most), _ITEMS // (i * o))
+    slices = 1 if i * o == 2 else min(ceil_div(runs.number, most), ceil_div(_ITEMS, i * o))
     block = _even(ceil_div(runs.number, slices), most)
     blocks = ceil_div(runs.number, block)
     slices = min(slices, blocks)

@@ -147,12 +147,14 @@ def _block(x, xr, xs, dy, ds, Ci, Co, R, W, acc, x_ahead, y_ahead, dW, tmp, w, w
             elif c == 0 and not acc:
                 ahead, ar, at = dy + 4 * (o + 2 * ROWS) - 4, W * ds, ds
             m = min(ROWS, Co - o)
-            target = w + o * ws + 4 * c
+            target, sums = w + o * ws + 4 * c, C + 64 * o
             if w:
                 _ask(target, ws, m)
-            tr(m, dy + 4 * o, ds, R, W, B, br, bs, C + 64 * o, Co * 64, cols, acc, ahead, ar, at)
+                if not acc:
+                    sums = dW  # the whole sum comes from this tile
+            tr(m, dy + 4 * o, ds, R, W, B, br, bs, sums, Co * 64, cols, acc, ahead, ar, at)
             if w:
-                _deliver(C + 64 * o, Co * 64, 0, 1, cols, target, ws, m, subtract)
+                _deliver(sums, Co * 64, 0, 1, cols, target, ws, m, subtract)
 
 
 @inline
