@@ -133,6 +133,17 @@ def test_a_pooling_behind_batch_norm_is_done_with_it(net: Block) -> None:
     assert not first_norm(trial).from_pooled
 
 
+def test_the_gradient_behind_a_batch_norm_is_written_over_what_it_alone_reads() -> None:
+    trial = Trial(darknet_like)
+    for _ in range(4):
+        trial.both(trial.data())
+    assert trial.planned.last is not None
+    units = [u for u in trial.planned.last.units if isinstance(u, ConvUnit) and u.norm is not None]
+    over_y = [u for u in units if u.g_slot is u.y_slot]
+    assert over_y == [u for u in units if u.chain.residual is not None or (u.pool is not None and not u.by_rows)]
+    assert len(over_y) == 3
+
+
 def first_of_kind(pool: bool, slope: float, size: int, stride: int, channels: int) -> Block:
     def net(b: Blocks, x: ut.Variable) -> ut.Variable:
         y = b.norm("a", b.conv("a", x, channels, size, stride=stride))

@@ -121,7 +121,7 @@ class ConvUnit(Unit):
             self.y_slot = program.add_slot(Slot(program.shape(self.y)))
         self.g_slot: Slot | None = None
         if self.trained:
-            over_y = self.pool is not None and not self.by_rows and self._may_lose_y()
+            over_y = self._may_lose_y()
             if self.pool is not None and (self.by_rows or over_y):
                 program.hollow_gradient(self.z)
             gradient = program.gradient(self.z)
@@ -134,9 +134,10 @@ class ConvUnit(Unit):
             changes = not self.by_rows and (self.norm is not None or chain.slope != 1)
             if self.reader is not None:
                 self.sums_slot = program.add_slot(Slot((SLOTS, 4 * program.shape(self.y)[1], 1, 1)))
-            if over_y:
+            stays = (chain.residual is not None and not self.by_rows) or (changes and program.keeps_gradient(self.z))
+            if over_y and (stays or self.pool is not None):
                 self.g_slot = self.y_slot
-            elif (chain.residual is not None and not self.by_rows) or (changes and program.keeps_gradient(self.z)):
+            elif stays:
                 self.g_slot = program.add_slot(Slot(program.shape(self.y)))
             else:
                 self.g_slot = gradient.slot
@@ -145,8 +146,12 @@ class ConvUnit(Unit):
                 program.same_gradient(self.y, self.z)
 
     def _may_lose_y(self) -> bool:
-        """Whether its gradient may be written over y: no other walk needs y, and nobody looks for the gradient."""
-        return self.program.backwards(self) == 1 and not self.program.keeps_gradient(self.y)
+        """Whether its gradient may be written over y, which then is in cache: batch norm alone reads y, no other walk
+        needs it, and nobody looks for the gradient.
+        """
+        alone = self.pool is not None or (self.norm is not None and self.y_slot is not self.z_slot)
+        once = self.program.backwards(self) == 1 and not self.program.keeps_gradient(self.y)
+        return alone and once and not self.by_rows
 
     def _share(self) -> float:
         """Of the values of y's gradient those that are not 0: behind a max pooling alone only the winners' are."""
