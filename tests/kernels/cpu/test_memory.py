@@ -10,8 +10,10 @@ import textwrap
 import numpy as np
 import pytest
 
+from tests.kernels.cpu.guards import GuardedTensor
 from undertow.kernels.cpu import memory
 from undertow.kernels.cpu.memory import as_nchw, as_nhwc, empty, empty_nhwc, is_nhwc, view
+from undertow.kernels.cpu.raw import packing
 from undertow.kernels.cpu.raw.tensor import Scratch
 
 
@@ -42,6 +44,16 @@ def test_idle_memory_is_bounded(monkeypatch):
     del arrays
     empty((1, 300 * 300))
     assert memory._idle_bytes <= 1 << 20
+
+
+@pytest.mark.parametrize("surplus", [0, 2])
+@pytest.mark.parametrize("shape", [(1, 3, 3, 5), (1, 3, 8, 9), (3, 3, 5, 8), (2, 4, 4, 4), (3, 11, 1, 17)])
+def test_images_become_nhwc_and_nothing_else_is_written(shape, surplus, rng):
+    x = rng.standard_normal(shape).astype(np.float32)
+    image = GuardedTensor(*shape, surplus=surplus)
+    packing.to_nhwc(x.ctypes.data, image.tensor)
+    np.testing.assert_array_equal(image.array, x)
+    image.check()
 
 
 @pytest.mark.parametrize("shape", [(3,), (7, 5), (2, 3, 200, 200)])

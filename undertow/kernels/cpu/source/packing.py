@@ -19,6 +19,7 @@ from undertow.kernels.cpu.source.simd import (
     store_float,
     store_part,
     transpose8,
+    weave3,
 )
 
 
@@ -135,6 +136,9 @@ def to_nhwc(x, C, pixels, plane, y, ys, image_bytes, i0, i1):
         for p in range(0, pixels, 8):
             whole = p + 8 <= pixels
             c = 0
+            if whole and C == 3 and ys == 12:  # colours
+                weave3(source + 4 * p, 4 * plane, target + p * ys)
+                c = 3
             while whole and c + 8 <= C:
                 transpose8(source + (c * plane + p) * 4, 4 * plane, target + p * ys + 4 * c, ys)
                 c += 8

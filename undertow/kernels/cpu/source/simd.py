@@ -340,6 +340,30 @@ def transpose8(typingctx, source, source_step, target_, target_step):
 
 
 @intrinsic
+def weave3(typingctx, source, plane, target_):
+    """8 floats of each of three planes, `plane` bytes apart, one after the other in turns: 24 dense floats."""
+
+    def codegen(context, builder, sig, args):
+        source, plane, target_ = args
+        a, b, c = (
+            builder.load(pointer(builder, builder.add(source, builder.mul(plane, ir.Constant(I64, k))), _FLOATS8), align=4)
+            for k in range(3)
+        )
+        for first in range(0, 24, 8):
+            places = [(k % 3, k // 3) for k in range(first, first + 8)]
+            two = [8 * min(which, 1) + k for which, k in places]
+            all_three = [8 + k if which == 2 else i for i, (which, k) in enumerate(places)]
+            v = a
+            for other, order in ((b, two), (c, all_three)):
+                v = builder.shuffle_vector(v, other, ir.Constant(ir.VectorType(I32, 8), order))
+            at = builder.add(target_, ir.Constant(I64, 4 * first))
+            builder.store(v, pointer(builder, at, _FLOATS8), align=4)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic
 def copy8(typingctx, source, target_):
     """Copy 8 floats."""
 
