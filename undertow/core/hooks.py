@@ -60,6 +60,9 @@ class FunctionHook:
     def after_walk(self) -> None:
         """Called after `Variable.backward`, when the gradients are in the leaves."""
 
+    def reads_grad(self, variable: Variable) -> None:
+        """Called when somebody reads `variable.grad` or `variable.grad_var`."""
+
     def before_backward(self, function: Function, output_grads: Arrays) -> None:
         """Called with the gradients of the outputs before `function.backward`."""
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from undertow.core.modes import modes
+
 if TYPE_CHECKING:
     from undertow.core.function import Function
 
@@ -73,6 +75,8 @@ class Variable:
     @property
     def grad(self) -> Any:
         """The gradient as an ndarray, or None."""
+        for hook in modes.hooks:
+            hook.reads_grad(self)
         return self._grad
 
     @grad.setter
@@ -86,6 +90,8 @@ class Variable:
     @property
     def grad_var(self) -> Variable | None:
         """The gradient as a Variable: made by `backward(create_graph=True)`, else a constant copy of `grad`."""
+        for hook in modes.hooks:
+            hook.reads_grad(self)
         if self._grad_var is None and self._grad is not None:
             return Variable(self._grad, requires_grad=False)
         return self._grad_var

@@ -18,9 +18,10 @@ from undertow.plans.compare import compare, kept_objects
 from undertow.plans.dry import DryRecorder, NotDry
 from undertow.plans.keep import Keeper, Kept
 from undertow.plans.program import Program, Stale
+from undertow.plans.reach import Places, Reach
 from undertow.plans.record import Made, Recorder
-from undertow.plans.results import Leaf, Result, build, describe
-from undertow.plans.snapshot import checksum
+from undertow.plans.results import Leaf, Result, build, describe, leaves
+from undertow.plans.watched import Watched, learned, sums
 
 _log = logging.getLogger("undertow.plan")
 _MOST_PLANS = 64  # per step; the one unused for longest goes first
@@ -28,11 +29,18 @@ _MOST_PLANS = 64  # per step; the one unused for longest goes first
 
 @dataclass
 class _Seen:
-    """The first recorded run."""
+    """The first recorded run.
+
+    arguments: checksums of the arrays among its arguments. varied: those that have been others in a later run, with
+    the same constants. waits: why a later run has not decided about planning.
+    """
 
     recorder: Recorder
     result: Result
-    arguments: tuple[int, ...]
+    arguments: dict[int, int]
+    varied: set[int] = field(default_factory=set)
+    parameters_varied: bool = False
+    waits: str | None = None
 
 
 @dataclass
@@ -44,9 +52,14 @@ class _Unplanned:
 
 @dataclass
 class _Replayed:
+    """A plan. places: where its parameters stood. watch: what must be as it was; else it is compared with `first`."""
+
     program: Program
+    kept_objects: list[Any]
+    places: Places | None = None
+    watch: Watched | None = None
+    first: _Seen | None = None
     calls: int = 0
-    kept_objects: list[Any] = field(default_factory=list)
 
 
 class Planned:
@@ -63,6 +76,7 @@ class Planned:
         self._plans: OrderedDict[Hashable, _Seen | _Unplanned | _Replayed] = OrderedDict()
         self._buffers: dict[int, np.ndarray] = {}
         self._said: set[str] = set()
+        self._refused: str | None = None
         self.last: Program | None = None
         # For trainers that accumulate gradients themselves: see Program.run.
         self.sinks: Mapping[int, np.ndarray] = {}
@@ -80,7 +94,10 @@ class Planned:
 
     def reason(self) -> str | None:
         """Why some call of this step runs unplanned; None while none does."""
-        return next((plan.reason for plan in self._plans.values() if isinstance(plan, _Unplanned)), None)
+        plans = self._plans.values()
+        given_up = [plan.reason for plan in plans if isinstance(plan, _Unplanned)]
+        waiting = [plan.waits for plan in plans if isinstance(plan, _Seen) and plan.waits]
+        return next(iter((*given_up, *waiting)), self._refused)
 
     def forget(self) -> None:
         """Drop all plans; the next calls record anew."""
@@ -99,14 +116,17 @@ class Planned:
             key = _key(arguments)
             plan = self._plans.get(key)
         except _NoKey as problem:
-            self._say(str(problem))
+            self._refused = str(problem)
+            self._say(self._refused)
             return self._run_plainly(arguments)
         if isinstance(plan, _Unplanned):
             return self._run_plainly(arguments)
         if isinstance(plan, _Replayed):
             self._plans.move_to_end(key)
             try:
-                return self._replay(plan, arguments)
+                if plan.watch is None or plan.watch.holds(arguments):
+                    return self._replay(plan, arguments)
+                plan = plan.first
             except Stale:
                 plan = None
                 del self._plans[key]
@@ -117,6 +137,8 @@ class Planned:
     # --- replays ----------------------------------------------------------------------------------------
 
     def _replay(self, plan: _Replayed, arguments: tuple[Any, ...]) -> Any:
+        if plan.places is not None and not plan.places.are_the_same():
+            raise Stale
         plan.calls += 1
         every = check.every()
         if every and plan.calls % every == 0:
@@ -141,31 +163,41 @@ class Planned:
 
     def _record(self, key: Hashable, first: _Seen | None, arguments: tuple[Any, ...]) -> Any:
         watched, lent = _lend_gradients(first.recorder if first else None)
-        recorder = Recorder(arguments, watched, self._keeper.names)
+        reach = Reach(self.step)
+        recorder = Recorder(arguments, watched, self._keeper.names, reach.variables, reach.buffers)
         with recorder:
             returned = self.step(*arguments)
         recorder.finish()
         _take_back(lent)
         self._keeper.store_recorded(recorder)
         result = describe(returned, recorder)
+        recorder.look_for_gradients([leaf.value for leaf in leaves(result.layout) if leaf.kind == "grad"])
         if recorder.problem or result.problem:
             self._give_up(key, recorder.problem or result.problem or "")
             return returned
-        sums = tuple(checksum(a) for a in arguments if isinstance(a, np.ndarray))
         if first is None:
             recorder.let_go()
-            self._remember(key, _Seen(recorder, result, sums))
+            self._remember(key, _Seen(recorder, result, sums(arguments)))
             return returned
         found = compare(first.recorder, recorder, (first.result, result))
         problem = found.problem or _open_result(recorder, result)
         if problem is not None:
             self._give_up(key, problem)
             return returned
-        if found.doubt is not None and sums and sums == first.arguments:
-            self._say(f"{found.doubt} may depend on the arguments: planning waits for a call with others")
+        watch = None if found.doubt is None else _watched(first, recorder, arguments)
+        if watch is not None and watch.all_arguments(first.arguments):
+            first.waits = f"{found.doubt} may depend on the arguments: planning waits for a call with others"
+            self._remember(key, first)
+            self._say(first.waits)
             return returned
         copies = build(result.layout, lambda leaf: _copied(leaf, recorder))
-        self._plan(key, first.recorder, recorder, result)
+        plan = self._plan(key, first.recorder, recorder, result)
+        used = {id(plan.program.variable(n)) for n in plan.program.lasting} | {id(o) for o in plan.kept_objects}
+        plan.places = Reach(self.step).places(used)
+        if watch:
+            first.waits = None
+            first.recorder.forget_values(recorder)
+            plan.watch, plan.first = watch, first
         return copies
 
     def _record_dry(self, key: Hashable, arguments: tuple[Any, ...]) -> bool:
@@ -186,14 +218,16 @@ class Planned:
         self._plan(key, *recorders, results[1])
         return True
 
-    def _plan(self, key: Hashable, first: Recorder, second: Recorder, result: Result) -> None:
+    def _plan(self, key: Hashable, first: Recorder, second: Recorder, result: Result) -> _Replayed:
         lasting = frozenset(
             n
             for n, (a, b) in enumerate(zip(first.values, second.values, strict=True))
             if b.is_leaf and a.variable is b.variable
         )
         program = Program(second, result, lasting, self._keeper.find(second), self._buffers)
-        self._remember(key, _Replayed(program, 0, kept_objects(second)))
+        plan = _Replayed(program, kept_objects(second))
+        self._remember(key, plan)
+        return plan
 
     @property
     def _name(self) -> str:
@@ -239,6 +273,16 @@ def plan(step: Callable[..., Any], persistent: Iterable[str] = ()) -> Planned:
     return Planned(step, persistent)
 
 
+def _watched(first: _Seen, second: Recorder, arguments: tuple[Any, ...]) -> Watched:
+    """What has been the same in all recorded runs, so that nobody knows whether constants depend on it."""
+    now = sums(arguments)
+    first.varied |= {index for index, held in first.arguments.items() if now[index] != held}
+    parameter, varied = learned(first.recorder, second)
+    first.parameters_varied |= varied
+    same = {index: held for index, held in first.arguments.items() if index not in first.varied}
+    return Watched(same, None if first.parameters_varied else parameter)
+
+
 class _NoKey(Exception):
     pass
 
@@ -255,7 +299,18 @@ def _key(arguments: tuple[Any, ...]) -> Hashable:
             parts.append((type(argument), argument))
         else:
             raise _NoKey(f"argument {index} is a {type(argument).__name__}: the step runs unplanned; pass arrays")
-    return tuple(parts)
+    return (*parts, *_overlaps(arguments))
+
+
+def _overlaps(arguments: tuple[Any, ...]) -> list[Hashable]:
+    """How arguments that share memory lie to each other: views of one are then views of the other."""
+    arrays = [(index, a) for index, a in enumerate(arguments) if isinstance(a, np.ndarray)]
+    return [
+        (i, k, a is b, b.__array_interface__["data"][0] - a.__array_interface__["data"][0])
+        for n, (i, a) in enumerate(arrays)
+        for k, b in arrays[n + 1 :]
+        if np.may_share_memory(a, b)
+    ]
 
 
 def _lend_gradients(recorder: Recorder | None) -> tuple[list[Variable], list[tuple[Variable, np.ndarray]]]:
