@@ -345,10 +345,8 @@ def weave3(typingctx, source, plane, target_):
 
     def codegen(context, builder, sig, args):
         source, plane, target_ = args
-        a, b, c = (
-            builder.load(pointer(builder, builder.add(source, builder.mul(plane, ir.Constant(I64, k))), _FLOATS8), align=4)
-            for k in range(3)
-        )
+        starts = [builder.add(source, builder.mul(plane, ir.Constant(I64, k))) for k in range(3)]
+        a, b, c = (builder.load(pointer(builder, start, _FLOATS8), align=4) for start in starts)
         for first in range(0, 24, 8):
             places = [(k % 3, k // 3) for k in range(first, first + 8)]
             two = [8 * min(which, 1) + k for which, k in places]
