@@ -33,6 +33,7 @@ def _samples(rng: np.random.Generator) -> list[Sample]:
     forward="y = sum of s d^2 + (1 - s) max(margin - d, 0)^2, over 2 batch; d = |a - b|",
     backward="ga = (s (a - b) - (1 - s) max(margin - d, 0) (a - b) / (d + epsilon)) gy / batch, gb = -ga",
     samples=_samples,
+    labels=(2,),
 )
 class PaddedContrastiveLoss(F.ContrastiveLoss):
     """Caffe's ContrastiveLoss: its gradient divides by the distance plus epsilon."""

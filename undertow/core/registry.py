@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from undertow.core.function import Function
+from undertow.core.reals import on_reals
 
 Gradient = Literal["none", "estimate", "once", "twice"]
 FunctionClass = TypeVar("FunctionClass", bound=type[Function])
@@ -43,6 +44,8 @@ class Operation:
     forward: str
     backward: str
     samples: Callable[[np.random.Generator], list[Sample]] = field(repr=False)
+    whole: bool = False
+    labels: tuple[int, ...] = ()
 
 
 _OPERATIONS: dict[str, Operation] = {}
@@ -55,6 +58,8 @@ def register(
     forward: str,
     backward: str = "",
     samples: Callable[[np.random.Generator], list[Sample]],
+    whole: bool = False,
+    labels: tuple[int, ...] = (),
 ) -> Callable[[FunctionClass], FunctionClass]:
     """Class decorator that enters a Function into the registry.
 
@@ -62,6 +67,8 @@ def register(
     something back that is not the derivative, on purpose (straight-through estimates, masks).
     forward, backward: the formulas in symbols, e.g. "y = sin x" and "gx = gy cos x".
     samples: from a random generator, calls that show the operation's variants (shapes, options, broadcasting).
+    whole: whole numbers stay whole, as in NumPy (arithmetic, shapes); else forward sees them as floats, by the rule
+        of `undertow.core.reals`, but for the inputs at the positions `labels`.
     """
 
     def enter(function: FunctionClass) -> FunctionClass:
@@ -69,7 +76,9 @@ def register(
             raise ValueError(f"operation '{name}' is registered twice")
         if gradient != "none" and not backward:
             raise ValueError(f"operation '{name}' claims a gradient but states no backward formula")
-        _OPERATIONS[name] = Operation(name, function, gradient, forward, backward, samples)
+        if not whole and not hasattr(function.forward, "__wrapped__"):
+            function.forward = on_reals(function.forward, labels)  # type: ignore[method-assign]
+        _OPERATIONS[name] = Operation(name, function, gradient, forward, backward, samples, whole, labels)
         return function
 
     return enter

@@ -36,6 +36,7 @@ __all__ = [
     forward="y = a + b",
     backward="ga = gy, gb = gy, each summed over broadcast axes",
     samples=binary_samples(lambda a, b: a + b, lambda a, b: a + b),
+    whole=True,
 )
 class Add(Function):
     """Sum of two broadcast operands."""
@@ -61,6 +62,7 @@ class Add(Function):
     forward="y = a - b",
     backward="ga = gy, gb = -gy, each summed over broadcast axes",
     samples=binary_samples(lambda a, b: a - b, lambda a, b: a - b),
+    whole=True,
 )
 class Sub(Function):
     """Difference of two broadcast operands."""
@@ -86,6 +88,7 @@ class Sub(Function):
     forward="y = a b, element by element",
     backward="ga = gy b, gb = gy a, each summed over broadcast axes",
     samples=binary_samples(lambda a, b: a * b, lambda a, b: a * b),
+    whole=True,
 )
 class Mul(Function):
     """Product of two broadcast operands, element by element."""
@@ -111,6 +114,7 @@ class Mul(Function):
     forward="y = a / b",
     backward="ga = gy / b, gb = -gy a / b^2, each summed over broadcast axes",
     samples=binary_samples(lambda a, b: a / b, lambda a, b: a / b, low=0.5, high=2.0),
+    whole=True,
 )
 class Div(Function):
     """Quotient of two broadcast operands, element by element."""
@@ -138,6 +142,7 @@ class Div(Function):
     forward="y = -x",
     backward="gx = -gy",
     samples=unary_samples(lambda x: -x, lambda x: 0.0 - x),
+    whole=True,
 )
 class Neg(Function):
     """The opposite."""
@@ -158,6 +163,7 @@ class Neg(Function):
     forward="y = x^2",
     backward="gx = 2 x gy",
     samples=unary_samples(lambda x: square(x), lambda x: x**2),
+    whole=True,
 )
 class Square(Function):
     """x times x."""
@@ -197,6 +203,7 @@ def _power_samples(rng: np.random.Generator) -> list[Sample]:
     forward="y = x^c with a constant number c",
     backward="gx = c x^(c-1) gy, and 0 for c = 0",
     samples=_power_samples,
+    whole=True,
 )
 class Power(Function):
     """x to a constant power c; an integer c is exact for negative x too, and x^0 = 1 everywhere."""
@@ -236,6 +243,7 @@ def _pow_samples(rng: np.random.Generator) -> list[Sample]:
     forward="y = a^b",
     backward="ga = b a^(b-1) gy, gb = a^b ln(a) gy, each summed over broadcast axes",
     samples=_pow_samples,
+    whole=True,
 )
 class Pow(Function):
     """Power of two broadcast operands, differentiable in both; 0^0 is 1.

@@ -34,6 +34,7 @@ def _geometry(dims: int, **options: Any) -> ConvGeometry:
     forward="y[i, (c kh + u) kw + v, p out_w + q] = x[i, c, p s - top + u d, q s - left + v d]",
     backward="gx = col2im(gy)",
     samples=column_samples(lambda *args, **options: im2col(*args, **options), _geometry),
+    whole=True,
 )
 class Im2Col(Function):
     """`im2col` for a given window."""

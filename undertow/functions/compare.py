@@ -32,6 +32,7 @@ __all__ = [
     forward="y = |x|",
     backward="gx = sign(x) gy, 0 at x = 0",
     samples=unary_samples(lambda x: abs(x), lambda x: x if x > 0 else -x),
+    whole=True,
 )
 class Abs(Function):
     """Absolute value; the gradient at the kink x = 0 is 0."""
@@ -51,6 +52,7 @@ class Abs(Function):
     gradient="none",
     forward="y = -1, 0 or 1",
     samples=unary_samples(lambda x: sign(x), lambda x: float((x > 0) - (x < 0))),
+    whole=True,
 )
 class Sign(NonDifferentiable):
     """The sign of x: -1, 0 or 1."""
@@ -84,6 +86,7 @@ def _clip_samples(rng: np.random.Generator) -> list[Sample]:
     forward="y = x limited to low..high",
     backward="gx = gy where low <= x <= high, else 0",
     samples=_clip_samples,
+    whole=True,
 )
 class Clip(Function):
     """x limited to low..high; at the limits themselves the gradient passes."""
@@ -148,6 +151,7 @@ class _Choice(Function):
     forward="y = the larger of a and b",
     backward="ga = gy where a > b, gb = gy where b > a, gy / 2 each where equal; summed over broadcast axes",
     samples=_choice_samples("maximum"),
+    whole=True,
 )
 class Maximum(_Choice):
     """The larger of two broadcast operands, element by element."""
@@ -165,6 +169,7 @@ class Maximum(_Choice):
     forward="y = the smaller of a and b",
     backward="ga = gy where a < b, gb = gy where b < a, gy / 2 each where equal; summed over broadcast axes",
     samples=_choice_samples("minimum"),
+    whole=True,
 )
 class Minimum(_Choice):
     """The smaller of two broadcast operands, element by element."""
@@ -198,6 +203,7 @@ def _where_samples(rng: np.random.Generator) -> list[Sample]:
     forward="y = a where the condition holds, else b",
     backward="ga = gy where the condition holds, gb = gy elsewhere; summed over broadcast axes",
     samples=_where_samples,
+    whole=True,
 )
 class Where(Function):
     """a where a condition (an array of booleans, a constant) holds, b elsewhere; all three broadcast."""

@@ -43,6 +43,7 @@ def _get_samples(rng: np.random.Generator) -> list[Sample]:
     forward="y = x[index]",
     backward="gx = zeros; gx[index] += gy, adding up where the index names an element twice",
     samples=_get_samples,
+    whole=True,
 )
 class GetItem(Function):
     """The elements that an index of slices, numbers, None, ..., integer arrays or a mask picks."""

@@ -45,6 +45,7 @@ def _concat_samples(rng: np.random.Generator) -> list[Sample]:
     forward="y = x_0, x_1, ... one after the other along an axis",
     backward="gx_i = the piece of gy that came from x_i",
     samples=_concat_samples,
+    whole=True,
 )
 class Concat(Function):
     """Arrays one after the other along an axis; their other lengths are equal."""
@@ -84,6 +85,7 @@ def _split_samples(rng: np.random.Generator) -> list[Sample]:
     forward="y_0, y_1, ... = x cut into pieces along an axis",
     backward="gx = the pieces' gradients one after the other",
     samples=_split_samples,
+    whole=True,
 )
 class Split(Function):
     """x cut before each of the positions `cuts` along an axis (views)."""
@@ -130,6 +132,7 @@ def _pad_samples(rng: np.random.Generator) -> list[Sample]:
     forward="y = x with a constant before and after it along each axis",
     backward="gx = the inner part of gy",
     samples=_pad_samples,
+    whole=True,
 )
 class Pad(Function):
     """x framed by a constant; widths holds (before, after) for each axis."""

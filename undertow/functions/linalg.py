@@ -45,6 +45,7 @@ def _matmul_samples(rng: np.random.Generator) -> list[Sample]:
     forward="y = a b, matrix product over the last two axes",
     backward="ga = gy b^T, gb = a^T gy, each summed over broadcast axes",
     samples=_matmul_samples,
+    whole=True,
 )
 class MatMul(Function):
     """Matrix product with NumPy's rules: leading axes are a broadcast batch, a 1-D operand is a row or a column.

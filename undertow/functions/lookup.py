@@ -40,6 +40,7 @@ def _samples(rng: np.random.Generator) -> list[Sample]:
     forward="y[place] = w[index[place]], 0 where the index is ignored",
     backward="gw[index[place]] += gy[place]",
     samples=_samples,
+    whole=True,
 )
 class Embedding(Function):
     """`embedding` for given numbers."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from undertow.core.function import Function
+from undertow.core.reals import as_reals
 from undertow.core.registry import Sample, register
 from undertow.core.variable import Operand, Variable
 from undertow.errors import ShapeError
@@ -74,6 +75,7 @@ def _sigmoid_by_hand(
     forward="y = sum of (max(x, 0) - x t + log(1 + exp(-|x|))) / divisor",
     backward="gx = (sigmoid(x) - t) gy / divisor, gt = -x gy / divisor, 0 where the label is ignored",
     samples=_sigmoid_samples,
+    labels=(1,),
 )
 class SigmoidCrossEntropy(Function):
     """`sigmoid_cross_entropy` for given options."""
@@ -96,7 +98,7 @@ class SigmoidCrossEntropy(Function):
         return np.asarray(np.sum(losses * self._weights, dtype=np.float64), x.dtype)
 
     def backward(self, gy: Array) -> tuple[Array, Array | None]:
-        x, t = (v.data for v in self.inputs)
+        x, t = as_reals([v.data for v in self.inputs])
         weights = gy * self._weights
         gx = (sigmoid_array(x) - t) * weights
         return gx, -x * weights if self.needs_input_grad[1] else None
@@ -104,7 +106,7 @@ class SigmoidCrossEntropy(Function):
     def backward_graph(self, gy: Variable) -> tuple[Variable, Variable | None]:
         x, t = self.inputs
         weights = gy * self._weights
-        return (sigmoid(x) - t) * weights, -x * weights if self.needs_input_grad[1] else None
+        return (sigmoid(x) - t) * weights, x * -weights if self.needs_input_grad[1] else None
 
 
 def sigmoid_cross_entropy(
@@ -168,7 +170,7 @@ class BinaryCrossEntropy(Function):
         return reduced(-(t * yes + (1 - t) * no), self.reduction)
 
     def backward(self, gy: Array) -> tuple[Array, Array | None]:
-        x, t = (v.data for v in self.inputs)
+        x, t = as_reals([v.data for v in self.inputs])
         scale = gy * factor(x.size, self.reduction)
         gx = scale * (x - t) / np.maximum(x * (1 - x), SMALLEST_SPREAD)
         if not self.needs_input_grad[1]:

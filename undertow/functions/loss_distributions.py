@@ -56,7 +56,7 @@ class KLDivergence(Function):
         log_q, p = self.inputs
         scale = gy * factor(p.size, self.reduction)
         positive = (p.data > 0).astype(p.dtype)
-        return -p * scale, (log(p * positive + (1 - positive)) + 1 - log_q) * (scale * positive)
+        return p * -scale, (log(p * positive + (1 - positive)) + 1 - log_q) * (scale * positive)
 
 
 def kl_divergence(log_q: Operand, p: Operand, reduction: Reduction = "sum") -> Variable:
@@ -99,6 +99,7 @@ def _accuracy_samples(rng: np.random.Generator) -> list[Sample]:
     gradient="none",
     forward="y = (labels whose score is among the top_k of their place) / (labels that are not ignored)",
     samples=_accuracy_samples,
+    labels=(1,),
 )
 class Accuracy(Function):
     """`accuracy` for given options."""

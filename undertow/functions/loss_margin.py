@@ -47,6 +47,7 @@ def _hinge_samples(rng: np.random.Generator) -> list[Sample]:
     forward="y = sum of max(0, 1 - s x)^p / batch, s = 1 for the right class, -1 for the others, p = 1 or 2",
     backward="gx = -s gy / batch where 1 - s x > 0 (p = 1), or -2 s max(0, 1 - s x) gy / batch (p = 2)",
     samples=_hinge_samples,
+    labels=(1,),
 )
 class HingeLoss(Function):
     """`hinge_loss`. Kink with L1: scores exactly at the margin, where the gradient is 0."""
@@ -115,6 +116,7 @@ def _contrastive_samples(rng: np.random.Generator) -> list[Sample]:
     backward="ga = (s (a - b) - (1 - s) max(margin - d, 0) (a - b) / d) gy / batch, gb = -ga; "
     "legacy: the second term is (a - b) where margin > d^2",
     samples=_contrastive_samples,
+    labels=(2,),
 )
 class ContrastiveLoss(Function):
     """`contrastive_loss`. Kinks: equal vectors that should differ (gradient 0), and legacy pairs at the margin."""

@@ -78,6 +78,7 @@ def _expected(
     forward="y = -sum over labels of weight[t] log softmax(x)[t] / divisor",
     backward="gx = (softmax(x) - onehot(t)) weight[t] gy / divisor, 0 where the label is ignored",
     samples=_samples,
+    labels=(1,),
 )
 class SoftmaxCrossEntropy(Function):
     """`softmax_cross_entropy` for given options; classes along axis 1."""

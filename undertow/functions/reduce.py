@@ -96,6 +96,7 @@ class Reduction(Function):
     forward="y = sum of x over axes",
     backward="gx = gy, repeated over those axes",
     samples=reduction_samples(lambda x, **k: sum(x, **k), math.fsum),
+    whole=True,
 )
 class Sum(Reduction):
     """Sum over axes."""
@@ -127,6 +128,7 @@ def checked_axis(axis: Any, ndim: int) -> Axis:
     forward="y = (sum of x over axes) / n, n elements each",
     backward="gx = gy / n, repeated over those axes",
     samples=reduction_samples(lambda x, **k: mean(x, **k), lambda values: math.fsum(values) / len(values)),
+    whole=True,
 )
 class Mean(Reduction):
     """Mean over axes."""
@@ -173,6 +175,7 @@ class Extreme(Reduction):
     forward="y = largest x over axes",
     backward="gx = gy / n at each of the n elements equal to y, 0 elsewhere",
     samples=reduction_samples(lambda x, **k: max(x, **k), lambda values: sorted(values)[-1], distinct),
+    whole=True,
 )
 class Max(Extreme):
     """Largest element over axes; ties share the gradient equally."""
@@ -187,6 +190,7 @@ class Max(Extreme):
     forward="y = smallest x over axes",
     backward="gx = gy / n at each of the n elements equal to y, 0 elsewhere",
     samples=reduction_samples(lambda x, **k: min(x, **k), lambda values: sorted(values)[0], distinct),
+    whole=True,
 )
 class Min(Extreme):
     """Smallest element over axes; ties share the gradient equally."""
@@ -216,6 +220,7 @@ def _var_samples(rng: np.random.Generator) -> list[Sample]:
     forward="y = sum of (x - mean x)^2 over axes / (n - correction)",
     backward="gx = 2 (x - mean x) gy / (n - correction)",
     samples=_var_samples,
+    whole=True,
 )
 class Var(Reduction):
     """Variance over axes, divided by n - correction."""
@@ -259,6 +264,7 @@ def _cumsum_samples(rng: np.random.Generator) -> list[Sample]:
     forward="y_i = x_0 + ... + x_i along an axis",
     backward="gx_i = gy_i + ... + gy_last",
     samples=_cumsum_samples,
+    whole=True,
 )
 class CumSum(Function):
     """Running sum along an axis; with reverse, from the end."""
@@ -298,6 +304,7 @@ def _prod_samples(rng: np.random.Generator) -> list[Sample]:
     forward="y = product of x over axes",
     backward="gx_i = gy times the product of all others",
     samples=_prod_samples,
+    whole=True,
 )
 class Prod(Reduction):
     """Product over axes; the gradient is right where elements are 0 too."""

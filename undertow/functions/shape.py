@@ -56,6 +56,7 @@ def _broadcast_samples(rng: np.random.Generator) -> list[Sample]:
     forward="y = x repeated along new axes and along axes of length 1",
     backward="gx = sum of gy over the repeated axes",
     samples=_broadcast_samples,
+    whole=True,
 )
 class BroadcastTo(Function):
     """Repeat along new leading axes and along axes of length 1, until the shape fits (a read-only view)."""
@@ -109,6 +110,7 @@ def _sum_to_samples(rng: np.random.Generator) -> list[Sample]:
     forward="y = sum of x over the axes that broadcasting to x's shape would repeat",
     backward="gx = gy broadcast to x's shape",
     samples=_sum_to_samples,
+    whole=True,
 )
 class SumTo(Function):
     """The way back of broadcasting: sum over leading axes and over axes that have length 1 in `shape`."""
@@ -154,6 +156,7 @@ def _reshape_samples(rng: np.random.Generator) -> list[Sample]:
     forward="y = the elements of x, row by row, in another shape",
     backward="gx = gy in the shape of x",
     samples=_reshape_samples,
+    whole=True,
 )
 class Reshape(Function):
     """The same elements, last axis fastest, in another shape."""
@@ -210,6 +213,7 @@ def _transpose_samples(rng: np.random.Generator) -> list[Sample]:
     forward="y[i_axes0, i_axes1, ...] = x[i0, i1, ...]",
     backward="gx = gy with the axes put back",
     samples=_transpose_samples,
+    whole=True,
 )
 class Transpose(Function):
     """The axes in another order (a view); axes=None reverses them."""

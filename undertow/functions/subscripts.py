@@ -50,6 +50,7 @@ def _samples(rng: np.random.Generator) -> list[Sample]:
     forward="y = sum of products of x_0, x_1, ... over the letters that the result does not name",
     backward="gx_i = einsum of gy and the other operands, with the subscripts of x_i as result",
     samples=_samples,
+    whole=True,
 )
 class EinSum(Function):
     """NumPy's einsum; each operand names every axis by a letter, no letter twice."""

@@ -21,6 +21,7 @@ Array = np.ndarray[Any, Any]
     forward="y = x",
     backward="gx = gy",
     samples=lambda rng: [Sample((rng.standard_normal((2, 3)),), tap, lambda x: x)],
+    whole=True,
 )
 class Tap(Function):
     """The same array as another Variable: a place where one path's gradient can be read by itself."""

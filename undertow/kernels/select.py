@@ -1,9 +1,9 @@
 """The one place where a kernel's backend is chosen, call by call.
 
 Functions call the names below, never a backend. A call goes to `undertow.kernels.cpu` (compiled, float32) when
-all its floating-point arrays are float32, `precision("reference")` is not in force and that backend says that
-it supports these arguments; otherwise to `undertow.kernels.reference` (NumPy, any float type). Both give the
-same shapes and meaning; the docstrings stand in the reference.
+all its arrays of values are float32, `precision("reference")` is not in force and that backend says that it
+supports these arguments; otherwise to `undertow.kernels.reference` (NumPy, any float type), which is given whole
+numbers as floats (`undertow.core.reals`). Both give the same shapes and meaning; the docstrings stand in the reference.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from undertow.core.modes import current_precision
+from undertow.core.reals import as_reals
 from undertow.errors import UndertowWarning
 from undertow.kernels import reference
 from undertow.kernels.geometry import ConvGeometry, Pair, PoolGeometry, Windows
@@ -284,22 +285,32 @@ def set_threads(count: int | None) -> None:
         importlib.import_module("undertow.kernels.cpu.threads").set_threads(count)
 
 
+# Where indexes stand among the arguments; and what takes values as they are: it tests or moves them, or works in place.
+_INDEXES = {"pool2d_backward": 2, "max_pool2d_gather": 1}
+_ANY_TYPE = frozenset(
+    {"all_finite", "im2col", "darknet_accumulate", "darknet_update", "momentum_update", "caffe_update"}
+)
+
+
 def _run(name: str, *arguments: Any) -> Any:
     """The kernel of that name, from the backend that fits the arguments."""
-    if current_precision() != "reference" and _all_float32(arguments):
+    indexes = _INDEXES.get(name)
+    if current_precision() != "reference" and _all_float32(arguments, indexes):
         compiled = _compiled_backend()
         if compiled is not None and compiled.supports(name, *arguments):
             compiled.begin()
             return getattr(compiled, name)(*arguments)
+    if name not in _ANY_TYPE:
+        arguments = as_reals(arguments, () if indexes is None else (indexes,))
     return getattr(reference, name)(*arguments)
 
 
-def _all_float32(arguments: tuple[Any, ...]) -> bool:
-    """Whether every floating-point array among the arguments is float32."""
+def _all_float32(arguments: tuple[Any, ...], indexes: int | None) -> bool:
+    """Whether every array among the arguments is float32; indexes: the position of one that holds whole numbers."""
     return all(
         argument.dtype == np.float32
-        for argument in arguments
-        if isinstance(argument, np.ndarray) and argument.dtype.kind == "f"
+        for i, argument in enumerate(arguments)
+        if isinstance(argument, np.ndarray) and i != indexes
     )
 
 

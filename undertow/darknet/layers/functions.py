@@ -21,7 +21,14 @@ def _mask_samples(rng: np.random.Generator) -> list[Sample]:
     return [Sample((rng.standard_normal((2, 3)),), lambda x: mask_gradient(x, mask), lambda x: x)]
 
 
-@register("mask_gradient", gradient="estimate", forward="y = x", backward="gx = gy mask", samples=_mask_samples)
+@register(
+    "mask_gradient",
+    gradient="estimate",
+    forward="y = x",
+    backward="gx = gy mask",
+    samples=_mask_samples,
+    whole=True,
+)
 class MaskGradient(Function):
     """x forward; backward only where the mask is 1."""
 
