@@ -32,7 +32,7 @@ PACKED, PACKED_OPPOSITE, OIHW, OIHW_OPPOSITE, OIHW_MINUS = (
 STRIDED, STRIDED_BACK = 432, 832
 FEW = 256  # up to so many tiles, large weights are transformed panel by panel and never stored as a whole
 _PAD = 320  # bytes between slabs, as in source/winograd.py
-_KU = 128  # channels of large weights per transform, as there
+_KU = 256  # channels of large weights per transform, as there
 _TMP = 96 * 64  # scratch of one tile's transforms
 _BLOCK = 50 * 1024  # scratch for transposing weights
 

@@ -6,6 +6,9 @@ done at a time; where the processor has 32 registers both panels share each broa
 
     nn(n, A, lda, taps, ta, K, B, pb, C, ldc, cols, acc)
         C[n, cols] (+)= sum over t < taps of A_t[n, K] B_t[K, cols], A_t = A + t * ta, B_t = B + t * K * 64
+    nv(n, A, lda, K, B, pb, C, ldc, cols, acc, then)
+        C[n, cols] (+)= A[n, K] B[K, cols] for an A beyond the second cache: while one tile is computed, the rows of
+        the next, in the end those at `then`, are asked for. The processor does not foresee their short runs.
     nr(n, A, lda, K, B, ldb, pb, C, ldc, cols, acc, ahead, at)
         C[n, cols] (+)= A[n, K] B[K, cols] for one tile, n <= ROWS, the rows of B's panels being ldb bytes apart.
         Meanwhile step k asks for the cache line at ahead + k * at.
@@ -53,6 +56,7 @@ from undertow.kernels.cpu.source.simd import (
 
 # Tile heights. 12 rows x 2 vectors or 6 rows x 2 vectors fill the 32 or 16 vector registers.
 ROWS, ROWS2, ROWS3 = (12, 8, 4) if LANES == 16 else (6, 4, 2)
+MOST = 14 if LANES == 16 else ROWS  # with a broadcast number and two vectors of B all registers are full
 HALF = ROWS // 2  # of 18 rows, as few tiles of Winograd's are, a third are not computed in vain
 PER_PANEL = 16 // LANES  # vectors in one row of a panel
 PAIRED = LANES == 16  # two panels in one tile
@@ -150,6 +154,36 @@ def _make_nn(rows, panels):
         return types.void(*[_P] * 12), codegen
 
     return tile_nn
+
+
+def _make_nv(rows):
+    @intrinsic
+    def tile_nv(typingctx, n, A, lda, K, B, pb, C, ldc, cols, acc, then):
+        def codegen(context, b, sig, args):
+            n, A, lda, K, B, pb, C, ldc, cols, acc, then = args
+            index = _clamped(b, rows, n)
+            tile = _Tile(b, rows, 2, [b.add(C, b.mul(ldc, r)) for r in index], _int(64), cols, acc)
+            row = [b.add(A, b.mul(lda, r)) for r in index]
+            coming = [b.add(then, b.mul(lda, _int(r))) for r in range(rows)]
+            line = _int(16)
+
+            def steps(first, count):
+                with cgutils.for_range(b, count) as loop:
+                    k = b.mul(b.add(first, loop.index), _int(4))
+                    tile.step(lambda r: b.add(row[r], k), b.add(B, b.mul(k, _int(16))), pb)
+
+            lines = b.sdiv(K, line)
+            with cgutils.for_range(b, lines) as loop:
+                for c in coming:
+                    prefetch_value(b, b.add(c, b.mul(loop.index, _int(64))), 3)
+                steps(b.mul(loop.index, line), line)
+            steps(b.mul(lines, line), b.srem(K, line))
+            tile.finish()
+            return context.get_dummy_value()
+
+        return types.void(*[_P] * 11), codegen
+
+    return tile_nv
 
 
 def _make_nr(rows, panels):
@@ -358,6 +392,30 @@ if PAIRED:
             C += m * ldc
             n -= m
 
+    _nv_m, _nv_a, _nv_b, _nv_h, _nv_c = (_make_nv(rows) for rows in (MOST, ROWS, ROWS2, HALF, ROWS3))
+
+    @kernel
+    def nv(n, A, lda, K, B, pb, C, ldc, cols, acc, then):
+        if cols <= 16:
+            nn1(n, A, lda, 1, 0, K, B, pb, C, ldc, cols, acc)
+            return
+        while n > 0:
+            m = n if n <= MOST else ROWS
+            coming = A + m * lda if n > m else then
+            if m > ROWS:
+                _nv_m(m, A, lda, K, B, pb, C, ldc, cols, acc, coming)
+            elif m > ROWS2:
+                _nv_a(m, A, lda, K, B, pb, C, ldc, cols, acc, coming)
+            elif m > HALF:
+                _nv_b(m, A, lda, K, B, pb, C, ldc, cols, acc, coming)
+            elif m > ROWS3:
+                _nv_h(m, A, lda, K, B, pb, C, ldc, cols, acc, coming)
+            else:
+                _nv_c(m, A, lda, K, B, pb, C, ldc, cols, acc, coming)
+            A += m * lda
+            C += m * ldc
+            n -= m
+
     @kernel
     def ind(n, table, group, t0, taps, K, B, pb, column, cols, acc):
         if cols <= 16:
@@ -419,6 +477,10 @@ if PAIRED:
             _tr_c2(n, A, lda, R, T, B, ldr, ldb, C, pc, acc, ahead, ar, at)
 
 else:
+
+    @kernel
+    def nv(n, A, lda, K, B, pb, C, ldc, cols, acc, then):
+        nn(n, A, lda, 1, 0, K, B, pb, C, ldc, cols, acc)
 
     @kernel
     def nn(n, A, lda, taps, ta, K, B, pb, C, ldc, cols, acc):

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from undertow.kernels.cpu.source.compiler import inline, kernel
 from undertow.kernels.cpu.source.direct import add_sums
-from undertow.kernels.cpu.source.micro import nn, tn
+from undertow.kernels.cpu.source.micro import nn, nv, tn
 from undertow.kernels.cpu.source.simd import (
     LANES,
     VBYTES,
@@ -66,7 +66,7 @@ from undertow.kernels.cpu.source.winograd_weights import forward as weights_forw
 
 KC = 256  # rows of B per pass: two panels are 32 KB
 STRIDED_BACK = 832
-KU = 128  # channels of large weights that are transformed at a time: two panels of all slabs stay in the cache
+KU = 256  # channels of large weights that are transformed at a time: two panels of all slabs are about a megabyte
 PAD = 320  # bytes between slabs
 
 
@@ -408,7 +408,8 @@ def few_forward(
             kc = min(KU, Ci - k)
             weights_forward(form, f, w, U, us, Ci, Co, p, p + both, k, k + kc, tmp)
             for e in range(n * n):
-                nn(tiles, V + e * sv + 4 * k, lda, 1, 0, kc, U + e * us, kc * 64, M + e * sm, ldm, cols, k > 0)
+                A = V + e * sv + 4 * k
+                nv(tiles, A, lda, kc, U + e * us, kc * 64, M + e * sm, ldm, cols, k > 0, A + sv)
         output_block(
             f, y + 64 * p, ys, Ho, Wo, min(cols, Co - 16 * p), grid, 0, tiles, M, ldm, sm, pad, tmp, acc,
             bias + 64 * p if bias else 0, slope, sums + 128 * p if sums else 0, sq, part,
