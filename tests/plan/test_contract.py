@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import undertow as ut
+from undertow import layers
 from undertow.errors import GraphError
 from undertow.functions import linear
 from undertow.plans import plan
@@ -278,6 +279,36 @@ def test_dropout_draws_at_every_replay() -> None:
     rng = np.random.default_rng(3)
     for k, mask in enumerate(drawn):
         np.testing.assert_array_equal(mask, step(np.ones(1000) + k).data > 0)
+
+
+def test_a_layer_that_drops_values_is_planned_and_draws_what_it_draws_without_a_plan() -> None:
+    one, two = (layers.Dropout(0.5, rng=3) for _ in range(2))
+    planned = plan(lambda x: one(ut.Variable(x, requires_grad=False)))
+    for k in range(5):
+        np.testing.assert_array_equal(planned(np.ones(100) + k).data, two(np.ones(100) + k).data)
+        assert planned.is_replaying == (k > 1)
+    np.testing.assert_array_equal(one.calls, 5)
+    for layer in (one, two):
+        layer.load_state({"calls": np.array(1)})
+    np.testing.assert_array_equal(planned(np.ones(100)).data, two(np.ones(100)).data)
+    assert planned.is_replaying
+
+
+def test_arguments_may_be_given_by_name() -> None:
+    def step(x: np.ndarray, scale: float = 1.0, *, power: int = 1) -> ut.Variable:
+        return ut.Variable(x, requires_grad=False) ** power * scale
+
+    planned = plan(step)
+    for k in range(4):
+        np.testing.assert_array_equal(planned(scale=2.0, x=np.ones(3) + k).data, (np.ones(3) + k) * 2)
+        assert planned.is_replaying == (k > 1)
+    planned(np.ones(3) + k, 2.0)
+    assert planned.is_replaying
+    np.testing.assert_array_equal(planned(np.ones(3) * 2, power=3).data, np.full(3, 8.0))
+    assert not planned.is_replaying
+    assert "'power'" in (planned.reason() or "")
+    with pytest.raises(TypeError, match="missing a required argument: 'x'"):
+        planned(scale=3.0)
 
 
 def test_work_that_depends_on_the_data_runs_at_every_replay() -> None:

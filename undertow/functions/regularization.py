@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,23 @@ from undertow.functions.loss_options import check_same_shape
 __all__ = ["Dropout", "dropout"]
 
 Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class CountedDraws:
+    """Random numbers that follow from a seed and from `calls`, an integer array of shape () that counts the draws.
+
+    A saved count is all that is needed to go on with the same numbers.
+    """
+
+    seed: int
+    calls: Array
+
+    def random(self, shape: tuple[int, ...], dtype: type[np.float32]) -> Array:
+        """Uniform numbers from 0 up to, not including, 1."""
+        generator = np.random.default_rng((self.seed, int(self.calls)))
+        self.calls[...] += 1
+        return generator.random(shape, dtype=dtype)
 
 
 def _samples(rng: np.random.Generator) -> list[Sample]:
@@ -47,7 +65,9 @@ def _samples(rng: np.random.Generator) -> list[Sample]:
 class Dropout(Function):
     """`dropout` with given uniform numbers r, or with ones drawn at every forward from rng (fresh when None)."""
 
-    def __init__(self, ratio: float, uniform: Array | None = None, rng: np.random.Generator | None = None) -> None:
+    def __init__(
+        self, ratio: float, uniform: Array | None = None, rng: np.random.Generator | CountedDraws | None = None
+    ) -> None:
         self.ratio, self.uniform, self.rng = ratio, uniform, rng
 
     def forward(self, x: Array) -> Array:
@@ -67,7 +87,10 @@ class Dropout(Function):
 
 
 def dropout(
-    x: Operand, ratio: float = 0.5, rng: np.random.Generator | None = None, uniform: Array | None = None
+    x: Operand,
+    ratio: float = 0.5,
+    rng: np.random.Generator | CountedDraws | None = None,
+    uniform: Array | None = None,
 ) -> Variable:
     """Set each value to 0 with probability ratio and divide the others by 1 - ratio, so that the mean stays.
 

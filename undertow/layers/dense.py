@@ -7,6 +7,7 @@ import numpy as np
 from undertow import functions as F
 from undertow.core import Parameter, Variable, as_variable, is_training
 from undertow.core.variable import Operand
+from undertow.functions.regularization import CountedDraws
 from undertow.layers.initializers import Gaussian, Initializer, LeCun, as_generator
 from undertow.layers.module import Module
 
@@ -106,9 +107,7 @@ class Dropout(Module):
     def forward(self, x: Operand) -> Variable:
         if not is_training():
             return as_variable(x)
-        generator = np.random.default_rng((self.seed, int(self.calls)))
-        self.calls += 1
-        return F.dropout(x, self.ratio, generator)
+        return F.dropout(x, self.ratio, CountedDraws(self.seed, self.calls))
 
     def options(self) -> str:
         return str(self.ratio)

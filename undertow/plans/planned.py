@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -104,23 +105,25 @@ class Planned:
         self._plans.clear()
         self._buffers.clear()
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
         """The step, replayed where a plan fits, else run as it is."""
+        if named:
+            arguments, named = _by_position(self.step, arguments, named)
         if arena.is_mine:
-            return self.step(*arguments)  # called by an operation of another plan, which has the memory
+            return self.step(*arguments, **named)  # called by an operation of another plan, which has the memory
         self.last = None
         if modes.hooks:
             self._say("hooks are active: the step runs unplanned meanwhile")
-            return self._run_plainly(arguments)
+            return self._run_plainly(arguments, named)
         try:
-            key = _key(arguments)
+            key = _key(arguments, named)
             plan = self._plans.get(key)
         except _NoKey as problem:
             self._refused = str(problem)
             self._say(self._refused)
-            return self._run_plainly(arguments)
+            return self._run_plainly(arguments, named)
         if isinstance(plan, _Unplanned):
-            return self._run_plainly(arguments)
+            return self._run_plainly(arguments, {})
         if isinstance(plan, _Replayed):
             self._plans.move_to_end(key)
             try:
@@ -150,12 +153,12 @@ class Planned:
         self.last = plan.program
         return result
 
-    def _run_plainly(self, arguments: tuple[Any, ...]) -> Any:
+    def _run_plainly(self, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
         if not self._keeper.names:
-            return self.step(*arguments)
+            return self.step(*arguments, **named)
         watch = self._keeper.watch()
         with watch:
-            result = self.step(*arguments)
+            result = self.step(*arguments, **named)
         self._keeper.store_watched(watch)
         return result
 
@@ -261,8 +264,10 @@ def plan(step: Callable[..., Any], persistent: Iterable[str] = ()) -> Planned:
 
     Read anew in every replay: array arguments, parameters and other Variables from outside, arrays among the options
     of operations (running statistics). Numbers that change are passed as arrays of shape (). Gradients add up in
-    the parameters' `.grad`. Not replayed: Python code between the operations, so that updates of parameters stand
-    outside the step; a step that changes a parameter itself is not planned.
+    the parameters' `.grad`. Not replayed: Python code between the operations, so that updates of parameters and
+    clipping stand outside the step; a step that changes parameters, statistics, gradients or arguments itself, or
+    reads gradients other than to return them, is not planned. A parameter or layer that is replaced by another makes
+    another plan.
 
     What is returned is a copy and cannot be differentiated further. Reading another Variable of a planned step is
     an error, except those whose `name` is in `persistent`: see `Planned.kept`.
@@ -287,8 +292,20 @@ class _NoKey(Exception):
     pass
 
 
-def _key(arguments: tuple[Any, ...]) -> Hashable:
+def _by_position(
+    step: Callable[..., Any], arguments: tuple[Any, ...], named: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments given by name put where they stand in the step's signature, and those that have no place there."""
+    bound = inspect.signature(step).bind(*arguments, **named)
+    given = dict(bound.kwargs)
+    bound.apply_defaults()
+    return bound.args, {name: value for name, value in bound.kwargs.items() if name in given}
+
+
+def _key(arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Hashable:
     """What a plan depends on besides the step itself."""
+    for name in named:
+        raise _NoKey(f"argument '{name}' can be given by its name only: the step runs unplanned")
     parts: list[Hashable] = [modes.recording, modes.training, modes.precision]
     for index, argument in enumerate(arguments):
         if isinstance(argument, np.ndarray):
