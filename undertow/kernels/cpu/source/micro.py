@@ -12,8 +12,9 @@ done at a time; where the processor has 32 registers both panels share each broa
     nr(n, A, lda, K, B, ldb, pb, C, ldc, cols, acc, ahead, at)
         C[n, cols] (+)= A[n, K] B[K, cols] for one tile, n <= ROWS, the rows of B's panels being ldb bytes apart.
         Meanwhile step k asks for the cache line at ahead + k * at.
-    ind(n, table, group, t0, taps, K, B, pb, column, cols, acc)
-        the same with rows at arbitrary addresses, see below
+    ind(n, table, group, t0, taps, K, B, pb, column, cols, acc, ahead, slow)
+        the same with rows at arbitrary addresses, see below. Meanwhile row k of B_t asks for the cache line at
+        ahead + (t * K + k) * 64 >> slow.
     tn(n, A, columns, lda, T, B, ldb, pb, C, pc, cols, acc)
         C[n, 16] (+)= A[T, n]^T B[T, 16] for one panel, or two when cols > 16 (C panels pc bytes apart). Column k
         of A lies at A + columns[k] (an int64 table), or at A + 4 * k where columns is 0.
@@ -208,9 +209,9 @@ def _make_nr(rows, panels):
 
 def _make_ind(rows, panels):
     @intrinsic
-    def tile_ind(typingctx, n, table, t0, taps, K, B, pb, column, cols, acc):
+    def tile_ind(typingctx, n, table, t0, taps, K, B, pb, column, cols, acc, ahead, slow):
         def codegen(context, b, sig, args):
-            n, table, t0, taps, K, B, pb, column, cols, acc = args
+            n, table, t0, taps, K, B, pb, column, cols, acc, ahead, slow = args
             entries = [b.mul(r, _int(8)) for r in _clamped(b, rows, n)]
 
             def addresses(base):
@@ -220,14 +221,16 @@ def _make_ind(rows, panels):
             first = b.add(table, b.mul(b.add(t0, _int(1)), _int(8 * ROWS)))
             with cgutils.for_range(b, taps) as outer:
                 row = addresses(b.add(first, b.mul(outer.index, _int(8 * ROWS))))
-                bt = b.add(B, b.mul(b.mul(outer.index, K), _int(64)))
+                before = b.mul(b.mul(outer.index, K), _int(64))
                 with cgutils.for_range(b, K) as loop:
                     k = b.mul(loop.index, _int(4))
-                    tile.step(lambda r: b.add(row[r], k), b.add(bt, b.mul(k, _int(16))), pb)
+                    at = b.add(before, b.mul(k, _int(16)))
+                    prefetch_value(b, b.add(ahead, b.lshr(at, slow)), 2)
+                    tile.step(lambda r: b.add(row[r], k), b.add(B, at), pb)
             tile.finish()
             return context.get_dummy_value()
 
-        return types.void(*[_P] * 10), codegen
+        return types.void(*[_P] * 12), codegen
 
     return tile_ind
 
@@ -309,16 +312,16 @@ def nn1(n, A, lda, taps, ta, K, B, pb, C, ldc, cols, acc):
 
 
 @kernel
-def ind1(n, table, group, t0, taps, K, B, pb, column, cols, acc):
+def ind1(n, table, group, t0, taps, K, B, pb, column, cols, acc, ahead, slow):
     """`ind` for one panel."""
     while n > 0:
         m = min(n, ROWS)
         if m > ROWS2:
-            _ind_a1(m, table, t0, taps, K, B, pb, column, cols, acc)
+            _ind_a1(m, table, t0, taps, K, B, pb, column, cols, acc, ahead, slow)
         elif m > ROWS3:
-            _ind_b1(m, table, t0, taps, K, B, pb, column, cols, acc)
+            _ind_b1(m, table, t0, taps, K, B, pb, column, cols, acc, ahead, slow)
         else:
-            _ind_c1(m, table, t0, taps, K, B, pb, column, cols, acc)
+            _ind_c1(m, table, t0, taps, K, B, pb, column, cols, acc, ahead, slow)
         table += group
         n -= m
 
@@ -417,18 +420,18 @@ if PAIRED:
             n -= m
 
     @kernel
-    def ind(n, table, group, t0, taps, K, B, pb, column, cols, acc):
+    def ind(n, table, group, t0, taps, K, B, pb, column, cols, acc, ahead, slow):
         if cols <= 16:
-            ind1(n, table, group, t0, taps, K, B, pb, column, cols, acc)
+            ind1(n, table, group, t0, taps, K, B, pb, column, cols, acc, ahead, slow)
             return
         while n > 0:
             m = min(n, ROWS)
             if m > ROWS2:
-                _ind_a2(m, table, t0, taps, K, B, pb, column, cols, acc)
+                _ind_a2(m, table, t0, taps, K, B, pb, column, cols, acc, ahead, slow)
             elif m > ROWS3:
-                _ind_b2(m, table, t0, taps, K, B, pb, column, cols, acc)
+                _ind_b2(m, table, t0, taps, K, B, pb, column, cols, acc, ahead, slow)
             else:
-                _ind_c2(m, table, t0, taps, K, B, pb, column, cols, acc)
+                _ind_c2(m, table, t0, taps, K, B, pb, column, cols, acc, ahead, slow)
             table += group
             n -= m
 
@@ -489,10 +492,10 @@ else:
             nn1(n, A, lda, taps, ta, K, B + pb, pb, C + 64, ldc, cols - 16, acc)
 
     @kernel
-    def ind(n, table, group, t0, taps, K, B, pb, column, cols, acc):
-        ind1(n, table, group, t0, taps, K, B, pb, column, min(cols, 16), acc)
+    def ind(n, table, group, t0, taps, K, B, pb, column, cols, acc, ahead, slow):
+        ind1(n, table, group, t0, taps, K, B, pb, column, min(cols, 16), acc, ahead, slow)
         if cols > 16:
-            ind1(n, table, group, t0, taps, K, B + pb, pb, column + 64, cols - 16, acc)
+            ind1(n, table, group, t0, taps, K, B + pb, pb, column + 64, cols - 16, acc, ahead, slow)
 
     @kernel
     def tn(n, A, columns, lda, T, B, ldb, pb, C, pc, cols, acc):
