@@ -16,34 +16,43 @@ from undertow.kernels.cpu.source.simd import (
     load_float,
     load_int,
     load_part,
+    prefetch,
     store_float,
     store_part,
     transpose8,
     weave3,
 )
 
+AHEAD = 128  # floats of every row that are asked for before they are read
+
 
 @kernel
 def pack(w, Ci, taps, Co, packed, p0, p1, tmp):
-    """OIHW weights to panels p0..p1. tmp: 64 floats."""
+    """OIHW weights to panels p0..p1. tmp: 128 floats, of which none are used where taps is 1."""
     columns = Ci * taps
     for p in range(p0, p1):
         rows = min(16, Co - 16 * p)
         source = w + 16 * p * columns * 4
         base = packed + p * columns * 64
-        q = 0
-        if rows == 16:
-            while q + 8 <= columns:
-                for half in range(2):
-                    if taps == 1:
-                        transpose8(source + (8 * half * columns + q) * 4, 4 * columns, base + 64 * q + 32 * half, 64)
-                        continue
-                    transpose8(source + (8 * half * columns + q) * 4, 4 * columns, tmp, 32)
-                    for j in range(8):
-                        ci = (q + j) // taps
-                        t = q + j - ci * taps
-                        copy8(tmp + 32 * j, base + (t * Ci + ci) * 64 + 32 * half)
-                q += 8
+        q = ci = t = 0
+        while rows == 16 and q + 8 <= columns:
+            if q % 16 == 0:
+                for o in range(16):
+                    prefetch(source + (o * columns + q + AHEAD) * 4)
+            if taps == 1:
+                transpose8(source + q * 4, 4 * columns, base + 64 * q, 64)
+                transpose8(source + (8 * columns + q) * 4, 4 * columns, base + 64 * q + 32, 64)
+            else:
+                transpose8(source + q * 4, 4 * columns, tmp, 64)
+                transpose8(source + (8 * columns + q) * 4, 4 * columns, tmp + 32, 64)
+                for j in range(8):
+                    d = base + (t * Ci + ci) * 64
+                    copy8(tmp + 64 * j, d)
+                    copy8(tmp + 64 * j + 32, d + 32)
+                    t += 1
+                    if t == taps:
+                        ci, t = ci + 1, 0
+            q += 8
         while q < columns:
             ci = q // taps
             d = base + ((q - ci * taps) * Ci + ci) * 64
@@ -80,7 +89,7 @@ def unpack(packed, Ci, taps, Co, w, p0, p1, tmp):
 
 @kernel
 def pack_transposed(w, Ci, taps, Co, place, packed, q0, q1, tmp):
-    """OIHW weights to transposed panels q0..q1; tap t becomes tap place[t] (an int64 table)."""
+    """OIHW weights to transposed panels q0..q1; tap t becomes tap place[t] (an int64 table). tmp: 64 floats."""
     for q in range(q0, q1):
         rows = min(16, Ci - 16 * q)
         for o in range(Co):
