@@ -52,7 +52,7 @@ def product(x, xs, B, lb, pb, y, ys, P, K, N, T, b0, b1, tmp, acc, bias, slope, 
                     w_ahead = 0
                 A, C = xb + 4 * k, yb + 4 * c
                 _column(
-                    n, A, xs, m, W + k * wl, wl, wp, C, ys, cols, acc or k > 0,
+                    n, A, xs, m, W + k * wl, wl, wp, C, ys, cols, acc or k > 0, b1 == b0 + 1 and k == 0,
                     w_ahead, lb, pb, x_ahead, x_size, y_ahead, y_size, done
                 )  # fmt: skip
                 done += max(0, (n + ROWS - 1) // ROWS - (0 if small else 2)) * m * 64
@@ -62,12 +62,13 @@ def product(x, xs, B, lb, pb, y, ys, P, K, N, T, b0, b1, tmp, acc, bias, slope, 
 
 @inline
 def _column(
-    n, A, xs, K, W, wl, wp, C, ys, cols, acc, w_ahead, lb, pb, x_ahead, x_size, y_ahead, y_size, done
+    n, A, xs, K, W, wl, wp, C, ys, cols, acc, cold, w_ahead, lb, pb, x_ahead, x_size, y_ahead, y_size, done
 ):  # fmt: skip
     """n rows of a strip of y. While a tile is computed, cache lines are asked for that later ones need.
 
     First the next rows of B, two columns of lines (w_ahead, or 0), then what lies at x_ahead and y_ahead, of which
-    `done` bytes have been asked for. To ask for y, too, although it is only written, is worth more than all the rest.
+    `done` bytes have been asked for. To ask for y, too, although it is only written, is worth more than all the rest;
+    if cold, nobody has asked for this y yet.
     """
     for r in range(0, n, ROWS):
         ahead, at = A, 0
@@ -79,6 +80,8 @@ def _column(
             elif done < x_size + y_size:
                 ahead, at = y_ahead + done - x_size, 64
             done += 64 * K
+        if cold and r + ROWS < n:
+            _ask(C + (r + ROWS) * ys, ys, min(ROWS, n - r - ROWS))
         nr(min(ROWS, n - r), A + r * xs, xs, K, W, wl, wp, C + r * ys, ys, cols, acc, ahead, at)
 
 
@@ -169,7 +172,7 @@ def _copy(x, xr, xs, cols, R, W, out):
 
 @inline
 def _ask(w, ws, n):
-    """Ask for n rows of a strip of weights."""
+    """Ask for n rows of a strip."""
     for k in range(n):
         prefetch(w + k * ws)
         prefetch(w + k * ws + 64)
