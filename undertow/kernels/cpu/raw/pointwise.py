@@ -71,10 +71,19 @@ def product(x: Tensor, b: int, row: int, panel: int, y: Tensor, memory: Scratch,
         if _few(pixels, C):
             over_panels(ceil_div(C, 16), lambda t, a, b: call(t, pixels, 0, 1, a, b, then.channels(16 * a).sums))
             return
-        block = BLOCK if pixels > 7 * BLOCK else 24
+        block = _block(pixels)
         over_blocks(
             ceil_div(pixels, block), then.sums, C, lambda t, a, b, s: call(t, block, a, b, 0, ceil_div(C, 16), s)
         )
+
+
+def _block(pixels: int) -> int:
+    """Pixels per block of a product: of few blocks two threads should get equally many pixels."""
+    if pixels <= 7 * BLOCK:
+        return 24
+    if pixels > 16 * BLOCK:
+        return BLOCK
+    return min((BLOCK, BLOCK - 12, BLOCK - 24), key=lambda size: abs(pixels - 2 * (ceil_div(pixels, size) // 2) * size))
 
 
 class _Runs(NamedTuple):

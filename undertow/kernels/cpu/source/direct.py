@@ -12,12 +12,15 @@ from undertow.kernels.cpu.source.compiler import inline, kernel
 from undertow.kernels.cpu.source.micro import ROWS, ind, nn, tn
 from undertow.kernels.cpu.source.simd import (
     LANES,
+    VBYTES,
     fma,
+    load,
     load_double,
     load_float,
     load_int,
     load_part,
     splat,
+    store,
     store_double,
     store_float,
     store_int,
@@ -57,16 +60,44 @@ def epilogue(y, ys, C, n, bias, slope, sums, sq, tmp):
                 if act:
                     v = where_greater(v, zero(), v, v * sl)
                 store_part(q, v, left)
-        if sums:
-            a1, a2 = zero(), zero()
-            for i in range(n):
-                v = load_part(y + i * ys + 4 * c, left)
-                a1 = a1 + v
-                a2 = fma(v, v, a2)
-            store_part(tmp, a1, LANES)
-            store_part(tmp + 4 * LANES, a2, LANES)
-            add_sums(sums + 8 * c, tmp, min(left, LANES))
-            add_sums(sums + sq + 8 * c, tmp + 4 * LANES, min(left, LANES))
+    if sums:
+        c = 0
+        while c + 2 * LANES <= C:
+            _sum_two(y + 4 * c, ys, n, sums + 8 * c, sq, tmp)
+            c += 2 * LANES
+        while c < C:
+            _sum(y + 4 * c, ys, min(C - c, LANES), n, sums + 8 * c, sq, tmp)
+            c += LANES
+
+
+@inline
+def _sum(y, ys, C, n, sums, sq, tmp):
+    """Sums of C <= LANES channels of n pixels, and of their squares."""
+    a1, a2 = zero(), zero()
+    for i in range(n):
+        v = load_part(y + i * ys, C)
+        a1 = a1 + v
+        a2 = fma(v, v, a2)
+    store(tmp, a1)
+    store(tmp + VBYTES, a2)
+    add_sums(sums, tmp, C)
+    add_sums(sums + sq, tmp + VBYTES, C)
+
+
+@inline
+def _sum_two(y, ys, n, sums, sq, tmp):
+    """The same for twice LANES channels: an addition need not wait for the one before."""
+    a1, a2, b1, b2 = zero(), zero(), zero(), zero()
+    for i in range(n):
+        v, w = load(y + i * ys), load(y + i * ys + VBYTES)
+        a1, b1 = a1 + v, b1 + w
+        a2, b2 = fma(v, v, a2), fma(w, w, b2)
+    store(tmp, a1)
+    store(tmp + VBYTES, b1)
+    add_sums(sums, tmp, 2 * LANES)
+    store(tmp, a2)
+    store(tmp + VBYTES, b2)
+    add_sums(sums + sq, tmp, 2 * LANES)
 
 
 @inline
