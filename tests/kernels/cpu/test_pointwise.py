@@ -104,7 +104,8 @@ PRODUCTS = {
     "channels shared, one panel behind": (1, 530, 112, 9, 9),
     "few pixels": (1, 40, 30, 9, 9),
     "many pixels": (2, 70, 90, 30, 31),
-    "many pixels, several passes": (2, 520, 300, 22, 20),
+    "many pixels, blocks of equal work": (4, 30, 56, 13, 13),
+    "many pixels, several passes": (2, 1040, 90, 22, 20),
     "many pixels, few channels": (2, 3, 17, 30, 31),
     "many pixels, one panel": (2, 48, 16, 30, 31),
 }
