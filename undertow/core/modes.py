@@ -12,6 +12,8 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 if TYPE_CHECKING:
     from undertow.core.hooks import FunctionHook
 
@@ -26,6 +28,7 @@ class _Modes(threading.local):
     training: bool = True
     precision: Precision = "fast"
     hooks: tuple[FunctionHook, ...] = ()
+    draws: np.random.SeedSequence | None = None
 
 
 modes = _Modes()
@@ -85,6 +88,21 @@ def precision(level: Precision) -> Iterator[None]:
         yield
     finally:
         modes.precision = before
+
+
+@contextlib.contextmanager
+def same_draws(entropy: int) -> Iterator[None]:
+    """Inside, `fresh_generator` gives the same generators, in the same order, for the same entropy."""
+    before, modes.draws = modes.draws, np.random.SeedSequence(entropy)
+    try:
+        yield
+    finally:
+        modes.draws = before
+
+
+def fresh_generator() -> np.random.Generator:
+    """The generator of an operation that was given none: another one each time."""
+    return np.random.default_rng(None if modes.draws is None else modes.draws.spawn(1)[0])
 
 
 def is_recording() -> bool:

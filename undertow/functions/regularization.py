@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from undertow.core.function import Function
-from undertow.core.modes import is_training
+from undertow.core.modes import fresh_generator, is_training
 from undertow.core.registry import Sample, register
 from undertow.core.variable import Operand, Variable, as_variable
 from undertow.functions.loss_options import check_same_shape
@@ -73,7 +73,7 @@ class Dropout(Function):
     def forward(self, x: Array) -> Array:
         uniform: Any = self.uniform
         if uniform is None:
-            generator = np.random.default_rng() if self.rng is None else self.rng
+            generator = fresh_generator() if self.rng is None else self.rng
             uniform = generator.random(x.shape, dtype=np.float32)
         check_same_shape("dropout", x, uniform)
         self._factors = np.where(uniform < self.ratio, 0, 1 / (1 - self.ratio)).astype(x.dtype)
