@@ -525,14 +525,16 @@ def test_checking_sets_random_draws_and_statistics_back(monkeypatch: pytest.Monk
 
     def step(x: np.ndarray) -> ut.Variable:
         with ut.no_grad():
-            return ut.dropout(ut.batch_norm(x, running=running), 0.5, rng=rng)
+            return drop(ut.dropout(ut.batch_norm(x, running=running), 0.5, rng=rng))
 
+    drop = layers.Dropout(0.2, rng=5)
     planned = plan(step)
     data = [np.random.default_rng(k).standard_normal((8, 2)) for k in range(5)]
     found = [planned(x).data for x in data]
     assert planned.is_replaying
     statistics = running.mean.copy()
     rng = np.random.default_rng(3)
+    drop = layers.Dropout(0.2, rng=5)
     running = ut.RunningStatistics(np.zeros(2), np.ones(2), 0.1)
     for x, y in zip(data, found, strict=True):
         np.testing.assert_array_equal(step(x).data, y)

@@ -166,6 +166,29 @@ def test_a_parameter_that_is_replaced_is_read_anew() -> None:
     assert edited() == [False, False, True, True]
 
 
+class Trainer:
+    """Holds a model beside much data."""
+
+    def __init__(self) -> None:
+        self.data = [(n, [n]) for n in range(30_000)]
+        self.models = {"first": layers.Linear(2, 3, rng=0)}
+
+    def step(self, x: Array) -> ut.Variable:
+        with ut.no_grad():
+            return self.models["first"](constant(x)) * 1.0
+
+
+def test_a_parameter_is_found_beside_much_data() -> None:
+    trainer = Trainer()
+    planned = plan(trainer.step)
+    for seed in (1, 2):
+        trainer.models["first"].weight = layers.Linear(2, 3, rng=seed).weight
+        for n in range(4):
+            x = drawn(n, 5, 3).astype(np.float32)
+            np.testing.assert_allclose(planned(x).data, trainer.step(x).data, rtol=1e-5, atol=1e-6)
+        assert planned.is_replaying
+
+
 def test_a_model_behind_a_global_name_may_be_replaced() -> None:
     global net
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 import types
+from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,8 @@ from undertow.core.variable import Variable
 from undertow.layers.module import Module, ModuleList
 from undertow.plans.gone import Intermediate
 
-_MOST = 20_000  # objects looked at
+_MOST = 20_000  # objects looked at, the nearest first
+_MOST_ITEMS = 1000  # of one list or dict: those that are longer are data
 
 
 class Reach:
@@ -27,9 +30,9 @@ class Reach:
         self._listed: list[tuple[list[Any], tuple[Any, ...]]] = []
         self._cells: list[tuple[types.CellType, Any]] = []
         self._seen: dict[int, Any] = {}
-        waiting: list[Any] = [step]
+        waiting: deque[Any] = deque([step])
         while waiting and len(self._seen) < _MOST:
-            item = waiting.pop()
+            item = waiting.popleft()
             if id(item) not in self._seen and not isinstance(item, _PLAIN):
                 self._seen[id(item)] = item
                 waiting.extend(self._inside(item))
@@ -46,9 +49,9 @@ class Reach:
         elif isinstance(item, partial):
             yield from (item.func, item.args, item.keywords)
         elif isinstance(item, dict):
-            yield from item.values()
+            yield from islice(item.values(), _MOST_ITEMS)
         elif isinstance(item, (list, tuple, set, frozenset)):
-            yield from item
+            yield from islice(item, _MOST_ITEMS)
         elif isinstance(item, ModuleList):
             self._listed.append((item._items, tuple(item._items)))
             yield from item._items
