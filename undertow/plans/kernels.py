@@ -85,6 +85,15 @@ class ConvKernel:
             layer.backward_data_oihw(gys, w + g * self._step, gxs, memory, accumulate=accumulate)
 
     @property
+    def data_first(self) -> bool:
+        """Whether the gradient of the input is better made before that of the weights, which reads the input.
+
+        Then the input is in cache for the batch norm below, which reads it next. With 1x1 windows, whose gradients of
+        the input are mostly added to others, that gains nothing.
+        """
+        return self.layer.kind != "pointwise"
+
+    @property
     def by_rows(self) -> bool:
         """Whether `backward_weights` takes `make`."""
         return self.groups == 1 and self.layer.kind == "rows"

@@ -313,14 +313,21 @@ class ConvUnit(Unit):
                     subtract=sink is not None,
                 )  # fmt: skip
                 return
+
+            def to_input() -> None:
+                if gx is not None:
+                    self.kernel.backward_data(self.tg, _at(weights), gx.slot.tensor, accumulate=adds, share=self.share)
+
+            if self.kernel.data_first:
+                to_input()
             if target is not None:
                 make = self._row_maker() if self.by_rows else None
                 gy = self.ty if self.by_rows else self.tg  # of the former only the shape counts
                 self.kernel.backward_weights(self.tx, gy, target, subtract=sink is not None, make=make)
             if sink is not None:
                 program.search(sink)
-            if gx is not None:
-                self.kernel.backward_data(self.tg, _at(weights), gx.slot.tensor, accumulate=adds, share=self.share)
+            if not self.kernel.data_first:
+                to_input()
 
         adds_residual = residual is not None and residual[1]
         key = (_at(weights), target or 0, sink is not None, adds, adds_residual, *(_at(array) for array in affine))
