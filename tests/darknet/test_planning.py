@@ -227,6 +227,31 @@ def test_a_ruined_pass_names_the_array_and_leaves_the_updates() -> None:
             np.testing.assert_array_equal(array, before[layer.index][name])
 
 
+@pytest.mark.parametrize("planned", [True, False])
+@pytest.mark.parametrize("passes", [0, 1, 4])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_ruined_pictures_leave_the_network_as_it_was(planned: bool, passes: int, value: float) -> None:
+    net = network(planned)
+    net.keep_deltas = False
+    for k in range(passes):
+        net.train_datum(*batch(net, k))
+
+    def state() -> dict[tuple[int, str], np.ndarray]:
+        places = [(layer, {**layer.arrays(), **layer.updates}) for layer in net.layers]
+        return {(layer.index, name): a.copy() for layer, found in places for name, a in found.items()}
+
+    before, seen = state(), net.seen
+    images, truth = batch(net, passes)
+    images[0, 0, 3, 3] = value
+    for _ in range(2):
+        with np.errstate(all="ignore"), pytest.raises(NonFiniteError, match="pictures"):
+            net.train_datum(images, truth)
+        assert net.seen == seen
+        for key, values in state().items():
+            np.testing.assert_array_equal(values, before[key], err_msg=str(key))
+    net.train_datum(*batch(net, passes + 1))
+
+
 def test_accumulators_are_searched_within_the_replay() -> None:
     """What a replay has found finite is not read again before the update; all the rest is."""
     net = network(True)

@@ -28,7 +28,7 @@ from undertow.darknet.layers.sections import build_layer
 from undertow.darknet.learning.hidden import HiddenValues
 from undertow.darknet.learning.nonfinite import check_pass, check_updates
 from undertow.darknet.planning import NetworkPlans
-from undertow.errors import GraphError, ShapeError, UndertowWarning
+from undertow.errors import GraphError, NonFiniteError, ShapeError, UndertowWarning
 from undertow.kernels import select
 from undertow.optimizers import DarknetAdam, DarknetParameter, DarknetSGD, Policy
 from undertow.optimizers.policies import from_darknet
@@ -97,16 +97,20 @@ class Network:
         """One pass of training: forward, backward, and an update when `subdivisions` passes are complete.
 
         images: (batch, c, h, w) or (batch, inputs). truth: (batch, truths). Returns the cost.
-        Raises NonFiniteError, before parameters are touched, that names the first array that is not finite.
+        Raises NonFiniteError, before parameters are touched, that names the first array that is not finite. When the
+        forward pass holds it, rolling statistics and the count of samples seen are as before, too.
         """
         if len(images) != self.batch:
             raise ShapeError(f"a training pass takes {self.batch} samples (batch / subdivisions), got {len(images)}")
         self.seen += self.batch
+        kept = [(array, array.copy()) for layer in self.layers for array in layer.buffers.values()]
         try:
             self._learn(images, truth)
-        except ShapeError:
+        except (ShapeError, NonFiniteError):
             # What was refused was not seen; the original counts first, and burn-in reads the count meanwhile.
             self.seen -= self.batch
+            for array, values in kept:
+                array[...] = values
             raise
         if (self.seen // self.batch) % self.subdivisions == 0:
             check_updates(self, self._plans.finite)
