@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -53,6 +54,7 @@ def test_importing_undertow_imports_no_compiler():
 def test_compiled_once_then_loaded_without_numba(tmp_path):
     assert _said(ADD, UNDERTOW_CACHE=str(tmp_path)) == "True ['compiled', 'compiling']"
     files = {file.name for file in tmp_path.rglob("*.kernel")}
+    assert not list(tmp_path.rglob("trial*"))
     assert files <= {"activation.broken_line.kernel", "jobs.kernel"}  # the threads' own code comes with them
     assert "activation.broken_line.kernel" in files
     assert _said(ADD, UNDERTOW_CACHE=str(tmp_path)) == "False []"
@@ -70,17 +72,24 @@ def test_damaged_files_are_compiled_again(tmp_path, damage):
 
 
 @pytest.mark.skipif(not Path("/dev/null").exists(), reason="needs /dev/null")
-def test_a_folder_that_cannot_be_made_gives_one_notice(tmp_path):
+@pytest.mark.parametrize("chosen", [True, False])
+def test_a_folder_that_cannot_be_made_gives_one_line(chosen):
     """Below a file no folder can be made, whoever runs this."""
-    place = "/dev/null/cache"
-    assert _said(ADD, UNDERTOW_CACHE=place) == "True ['compiled', 'compiling', 'unwritable']"
+    place = {"UNDERTOW_CACHE": "/dev/null/cache"} if chosen else {"UNDERTOW_CACHE": "", "XDG_CACHE_HOME": "/dev/null"}
+    assert _said(ADD, **place) == "True ['compiled', 'unwritable']"
     quiet = ADD.replace("cache.on_notice", "(lambda hook: None)").replace("print(", "(lambda *a, **k: None)(")
-    done = _run(quiet, UNDERTOW_CACHE=place)
+    done = _run(quiet, **place)
     assert done.returncode == 0
-    lines = done.stderr.strip().splitlines()
-    assert len(lines) == 2
-    assert any("compiling" in line for line in lines)
-    assert any("UNDERTOW_CACHE" in line for line in lines)
+    (line,) = done.stderr.strip().splitlines()
+    assert "cannot be kept in /dev/null" in line
+    assert "Not a directory" in line
+    assert line.endswith("set UNDERTOW_CACHE to " + ("another folder" if chosen else "a folder that can be written"))
+
+
+def test_a_full_disk_asks_for_room(monkeypatch, tmp_path):
+    monkeypatch.setenv("UNDERTOW_CACHE", str(tmp_path))
+    line = cache._unwritable(OSError(errno.ENOSPC, "No space left on device"))
+    assert "To mend it: make room there, or set UNDERTOW_CACHE to another folder" in line
 
 
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="needs permissions that root ignores")

@@ -146,8 +146,26 @@ def test_number_of_threads(monkeypatch):
     monkeypatch.setenv("UNDERTOW_THREADS", "many")
     with pytest.raises(UndertowError, match="UNDERTOW_THREADS"):
         cpu.get_threads()
-    with pytest.raises(UndertowError, match="at least one"):
-        cpu.set_threads(0)
+    monkeypatch.setenv("UNDERTOW_THREADS", "1025")
+    with pytest.raises(UndertowError, match="from 1 to 1024"):
+        cpu.get_threads()
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5, 2.0, True, np.bool_(True), 10**6, "2", np.array([2, 3])])
+def test_what_is_no_number_of_threads_is_refused(count):
+    before = cpu.get_threads()
+    with pytest.raises(UndertowError, match=r"set_threads\(.*To mend it: give a whole number from 1 to 1024"):
+        cpu.set_threads(count)
+    assert cpu.get_threads() == before
+
+
+def test_numbers_of_numpy_are_numbers_of_threads():
+    cpu.set_threads(np.int64(2))
+    try:
+        assert cpu.get_threads() == 2
+        assert type(cpu.get_threads()) is int
+    finally:
+        cpu.set_threads(None)
 
 
 def test_no_more_threads_than_asked_for():

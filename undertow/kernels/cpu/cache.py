@@ -8,6 +8,7 @@ run; one notice says so.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -24,6 +25,7 @@ from undertow.files import atomic_write
 from undertow.kernels.cpu.target import target
 
 _MAGIC = b"undertow kernel 1\n"
+_TRIAL, _TRIAL_BYTES = "trial", 1 << 16  # more than most kernels take
 
 
 class Stored(NamedTuple):
@@ -37,7 +39,8 @@ class Stored(NamedTuple):
 
 class Notice(NamedTuple):
     """kind: "compiling" (once per process, before the first compilation), "compiled" (after every kernel; name
-    and seconds are set), or "unwritable" (once per process). text: one line for people."""
+    and seconds are set), or "unwritable" (once per process, in place of "compiling" where it is known by then). text:
+    one line for people."""
 
     kind: str
     text: str
@@ -63,10 +66,10 @@ def on_notice(hook: Callable[[Notice], None] | None) -> Callable[[Notice], None]
 
 
 def tell(notice: Notice) -> None:
-    """Pass a notice on; "compiling" and "unwritable" are passed on once per process."""
+    """Pass a notice on; "compiling" and "unwritable" are passed on once per process, and only one where they clash."""
     with _lock:
         if notice.kind != "compiled":
-            if notice.kind in _said:
+            if notice.kind in _said or (notice.kind == "compiling" and "unwritable" in _said):
                 return
             _said.add(notice.kind)
     _hook(notice)
@@ -127,14 +130,38 @@ def write(name: str, kernel: Stored) -> None:
         "requires": list(kernel.requires),
     }
     body = json.dumps(fields).encode() + b"\n" + kernel.code
+    _store(f"{name}.kernel", _MAGIC + hashlib.sha256(body).hexdigest().encode() + body)
+
+
+@cache
+def try_out() -> None:
+    """Find out, and tell, whether kernels can be kept, before many are compiled in vain."""
+    if _store(_TRIAL, bytes(_TRIAL_BYTES)):
+        with suppress(OSError):
+            (folder() / _TRIAL).unlink()
+
+
+def _store(name: str, data: bytes) -> bool:
     place = folder()
     try:
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with atomic_write(place / f"{name}.kernel") as file:
-            file.write(_MAGIC + hashlib.sha256(body).hexdigest().encode() + body)
+        with atomic_write(place / name) as file:
+            file.write(data)
     except OSError as error:
-        reason = error.strerror or type(error).__name__
-        tell(Notice("unwritable", f"cannot keep compiled kernels in {root()} ({reason}); set UNDERTOW_CACHE"))
+        tell(Notice("unwritable", _unwritable(error)))
+        return False
+    return True
+
+
+def _unwritable(error: OSError) -> str:
+    """One line on what cannot be written, what that means, and what to do."""
+    reason = error.strerror or type(error).__name__
+    here = "make room there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "make that a folder you may write to"
+    other = "another folder" if os.environ.get("UNDERTOW_CACHE") else "a folder that can be written"
+    return (
+        f"compiling kernels for this processor, in every run: they cannot be kept in {root()} ({reason}). "
+        f"To mend it: {here}, or set UNDERTOW_CACHE to {other}"
+    )
 
 
 def clear() -> None:

@@ -90,6 +90,7 @@ def _link(name: str, stored: cache.Stored) -> Kernel:
 
 
 def _compile(name: str) -> Kernel:
+    cache.try_out()
     where = f"once; kept in {cache.root()}"
     cache.tell(cache.Notice("compiling", f"compiling kernels for this processor ({where})", name))
     module = importlib.import_module("undertow.kernels.cpu.source." + name.split(".")[0])

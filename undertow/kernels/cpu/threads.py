@@ -6,15 +6,19 @@ neither on the number of threads nor on timing. Kernel calls release the GIL, so
 
 from __future__ import annotations
 
+import operator
 import os
 import threading
 from collections.abc import Callable
+
+import numpy as np
 
 from undertow.errors import UndertowError
 from undertow.kernels.cpu.jobs import QUIT, Jobs, Mailbox, Table, here, native
 
 Task = Callable[[int, int, int], None]
 
+MOST = 1024  # threads; each takes memory and, by the system's rules, a place among those it allows
 _HELPER_WAITS = 20000  # rounds, about half a millisecond: longer than the Python code between two operations takes
 
 
@@ -108,16 +112,27 @@ def get_threads() -> int:
     text = os.environ.get("UNDERTOW_THREADS", "")
     if not text:
         return available()
-    if not text.isdigit() or int(text) < 1:
-        raise UndertowError(f"UNDERTOW_THREADS is {text!r}", remedy="set it to a number from 1 up")
+    if not text.isdecimal() or not 1 <= int(text) <= MOST:
+        raise UndertowError(f"UNDERTOW_THREADS is {text!r}", remedy=f"set it to a whole number from 1 to {MOST}")
     return int(text)
+
+
+def _checked(count: object) -> int:
+    try:
+        number = 0 if isinstance(count, (bool, np.bool_)) else operator.index(count)  # type: ignore[arg-type]
+    except TypeError:
+        number = 0
+    if not 1 <= number <= MOST:
+        remedy = f"give a whole number from 1 to {MOST}, or None for all {available()} processors"
+        raise UndertowError(f"set_threads({count!r}): that is no number of threads", remedy=remedy)
+    return number
 
 
 def set_threads(count: int | None) -> None:
     """Use `count` threads from now on, in the whole process; None: back to the default."""
     global _team, _wish
-    if count is not None and count < 1:
-        raise UndertowError(f"set_threads({count}): at least one thread is needed")
+    if count is not None:
+        count = _checked(count)
     begin()
     with _lock:
         _wish = count
