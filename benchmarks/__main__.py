@@ -20,14 +20,31 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks import scaling, table
-from benchmarks.rows import COMPILED, EAGER, ROWS, Settings
+from benchmarks.rows import COMPILED, EAGER, ROWS, Settings, require_torch
 from benchmarks.timing import Timing, machine, report
+from undertow.errors import UndertowError
 from undertow.streams import run_to_end
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Parse the command line, measure, print."""
+    """Parse the command line, measure, print; what cannot be measured is one line and status 1."""
     given = _parser().parse_args(argv)
+    try:
+        if _compares_with_torch(given):
+            require_torch(f"benchmarks {given.what}")
+        _run(given)
+    except UndertowError as problem:
+        raise SystemExit(f"error: {problem}") from None
+
+
+def _compares_with_torch(given: argparse.Namespace) -> bool:
+    sides = {"convergence": lambda: given.sides, "peak": lambda: given.side.split()}.get(given.what)
+    if sides is not None:
+        return "torch" in sides()
+    return given.what in ("train", "inference", "memory", "scaling", "digits")
+
+
+def _run(given: argparse.Namespace) -> None:
     if given.what == "row":
         print(json.dumps(asdict(table.measure_here(given.key, _settings(given)))))
     elif given.what == "peak":

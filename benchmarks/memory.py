@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import undertow as ut
+from undertow.errors import UndertowError
 
 
 def peak_megabytes() -> float:
@@ -19,7 +20,10 @@ def measure(side: str, name: str, batch: int, size: int, threads: int) -> float:
     """Runs `python -m benchmarks peak ...` and reads what it says."""
     numbers = ["--batch", str(batch), "--size", str(size), "--threads", str(threads)]
     command = [sys.executable, "-m", "benchmarks", "peak", side, "--net", name, *numbers]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+        raise UndertowError(f"the process that measures {side} has failed: {said[-1].removeprefix('error: ')}")
     return float(done.stdout.strip().splitlines()[-1])
 
 

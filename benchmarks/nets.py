@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from undertow.darknet.files.cfg import Config, parse_cfg, read_cfg
+from undertow.errors import UndertowError
 
 _TINY_ANCHORS = "10,14, 23,27, 37,58, 81,82, 135,169, 344,319"
 _ANCHORS = "10,13, 16,30, 33,23, 30,61, 62,45, 59,119, 116,90, 156,198, 373,326"
@@ -102,4 +105,9 @@ def config_of(name: str, batch: int, size: int) -> Config:
     """A net by name, or from a cfg file."""
     if name in NETS:
         return NETS[name](batch, size)
+    if not Path(name).exists():
+        raise UndertowError(
+            f"there is no net '{name}' and no file of that name",
+            remedy=f"give one of {', '.join(NETS)}, or the path of a cfg",
+        )
     return read_cfg(name).with_values(0, {"batch": batch, "subdivisions": 1, "width": size, "height": size})

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from benchmarks.timing import Timed, Timing
+from undertow.errors import MissingPackage
 
 EAGER = ["torch contiguous", "torch channels_last"]
 COMPILED = "torch channels_last, compile"
@@ -64,6 +65,12 @@ class Row:
     def run(self, settings: Settings) -> Mapping[str, Timed]:
         """Measure."""
         return self.measure(settings, Timing(settings.rounds or self.rounds, budget=self.budget))
+
+
+def require_torch(what: str) -> None:
+    """Raises MissingPackage where PyTorch is not installed. what: needs it."""
+    if importlib.util.find_spec("torch") is None:
+        raise MissingPackage("torch", "", what, remedy="pip install torch")
 
 
 def _train(key: str, name: str, batch: int, size: int, at_least: float, aim: float | None, rounds: int = 5) -> Row:

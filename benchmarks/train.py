@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +11,7 @@ import undertow as ut
 from benchmarks.nets import config_of
 from benchmarks.timing import Timed, Timing, interleaved
 from undertow.darknet.network import Network
+from undertow.errors import UndertowError
 
 Batch = tuple[np.ndarray, np.ndarray]
 
@@ -22,16 +24,23 @@ def make_net(name: str, batch: int, size: int) -> Network:
 
 
 def make_batch(net: Network, seed: int) -> Batch:
-    """Random pictures with five boxes each, or a class each."""
+    """Random pictures with five boxes each, of the classes that the net's yolo layers know, or a class each."""
     rng = np.random.default_rng(seed)
+    layers: list[Any] = list(net.layers)
+    known = [layer.classes for layer in layers if layer.type == "yolo"]
+    if not known and layers[-1].type != "softmax":
+        raise UndertowError(
+            f"{net.config.file}: the benchmarks make no truth for a net that ends in [{layers[-1].type}]",
+            remedy="give a net with [yolo] layers, or one that ends in [softmax]",
+        )
     truth = np.zeros((net.batch, net.truths), np.float32)
     for row in truth:
-        if net.layers[-1].type == "softmax":
+        if not known:
             row[rng.integers(net.truths)] = 1
             continue
         for k in range(5):
-            row[5 * k : 5 * k + 5] = (*rng.uniform(0.2, 0.8, 2), *rng.uniform(0.1, 0.4, 2), rng.integers(80))
-    return rng.random((net.batch, 3, net.h, net.w), dtype=np.float32), truth
+            row[5 * k : 5 * k + 5] = (*rng.uniform(0.2, 0.8, 2), *rng.uniform(0.1, 0.4, 2), rng.integers(min(known)))
+    return rng.random((net.batch, net.c, net.h, net.w), dtype=np.float32), truth
 
 
 def our_step(net: Network) -> Callable[[], float]:

@@ -17,6 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.rows import require_torch
+from undertow.errors import MissingPackage
+
 Step = Callable[[], None]
 
 
@@ -136,6 +139,10 @@ def main() -> None:
     given = parser.parse_args()
     x = np.random.default_rng(0).random((given.batch, 3, given.size, given.size), np.float32)
     if given.side != "ours":
+        try:
+            require_torch("all but --side ours")
+        except MissingPackage as problem:
+            raise SystemExit(f"error: {problem}") from None
         import torch
 
         torch.set_num_threads(given.threads)
