@@ -32,7 +32,7 @@ class NetworkPlans:
         # Made when first asked for: they need the compiled kernels, which may not be there.
         self._steps: tuple[Planned, Planned] | None = None
         self._functions: dict[Program, list[Any]] = {}
-        self._shown = False
+        self._shown = self._checked = False
         self.finite: set[int] = set()
 
     @property
@@ -74,7 +74,7 @@ class NetworkPlans:
         # Gradients of weights go straight to the accumulators; a bad cost is noticed before they do.
         self._train.sinks = {id(e.parameter): net.optimizer.updates[n] for n, e in net.optimizer.entries.items()}
         self._train.before_walk = self._check_losses
-        self._shown = False
+        self._shown = self._checked = False
         self.finite = set()
         try:
             loss = self._train(images, truth)
@@ -83,7 +83,8 @@ class NetworkPlans:
                     self._show_losses(self._train.last)
                 net.loss, net.input, net.truth = loss, images, truth
                 self.finite = self._train.last.finite_sinks()
-            check_losses(net)
+            if not self._checked:
+                check_losses(net)
         except NonFiniteError as problem:
             net.forward(images, truth)  # with all values at hand, the first bad one can be named
             raise first_ruined(net) or problem from None
@@ -106,6 +107,7 @@ class NetworkPlans:
         if self._train.last is not None:
             self._show_losses(self._train.last)
             check_losses(self.net)
+            self._checked = True
 
     def predict(self, images: Array) -> None:
         """Forward at inference: leaves the outputs of the network and of its heads in their layers.

@@ -21,7 +21,7 @@ _FOUND = 11  # numbers that `assign` finds, in the order of `YoloNumbers`, and w
 
 
 def _empty(shape: tuple[int, ...], kind: type = np.float32) -> Array:
-    return np.empty(shape, kind)
+    return memory.empty(shape) if kind is np.float32 else np.empty(shape, kind)
 
 
 class YoloNumbers(NamedTuple):
