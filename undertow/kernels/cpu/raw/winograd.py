@@ -140,7 +140,7 @@ def _block(f: int, tiles: int, x: int, y: int) -> int:
     As few fewer as give two threads equal work: the block at the end is seldom whole.
     """
     if f >= STRIDED:
-        most = 96 if x + y <= 192 else 48 if x + y <= 256 else 24
+        most = 96 if x + y <= 128 else 48 if x + y <= 256 else 24
     else:
         most = 24 if tiles < 96 else 96 if tiles >= 768 and x + y <= 128 else 48
 

@@ -34,13 +34,14 @@ from undertow.kernels.cpu.source.simd import (
     load,
     load_int,
     load_part,
-    prefetch,
     splat,
     store,
     store_part,
     where_greater,
     zero,
 )
+from undertow.kernels.cpu.source.winograd_products import images as products_images
+from undertow.kernels.cpu.source.winograd_products import weights as products_weights
 from undertow.kernels.cpu.source.winograd_tiles import (
     gradients23,
     gradients43,
@@ -64,7 +65,6 @@ from undertow.kernels.cpu.source.winograd_weights import BLOCK, STRIDED, TMP
 from undertow.kernels.cpu.source.winograd_weights import backward as weights_backward
 from undertow.kernels.cpu.source.winograd_weights import forward as weights_forward
 
-KC = 256  # rows of B per pass: two panels are 32 KB
 STRIDED_BACK = 832
 KU = 256  # channels of large weights that are transformed at a time: two panels of all slabs are about a megabyte
 PAD = 320  # bytes between slabs
@@ -86,15 +86,6 @@ def _sizes(f):
         return 4, 5, 9, 8
     m, n = f // 10, f // 10 + f % 10 - 1
     return m, n, n, m
-
-
-@inline
-def _slab(f, e):
-    """The slab of weights for slab e, and whether one before e had it, too."""
-    if f < STRIDED:
-        return e, False
-    i, j = e // 9, e % 9
-    return min(i, 5) * 6 + min(j, 5), i > 5 or j > 5
 
 
 @inline
@@ -128,6 +119,14 @@ def _next(group, ty, tx, th, tw):
             ty = 0
             group += 1
     return group, ty, tx
+
+
+@inline
+def _reach(x, xs, H, W, C, grid, tiles, t):
+    """About where the memory of images x ends that tiles before t need; x where pixels hold other channels, too."""
+    if xs != 4 * C:
+        return x
+    return x + load_int(grid) * H * W * xs * min(t, tiles) // tiles
 
 
 @kernel
@@ -187,28 +186,6 @@ def input_block(f, x, xs, H, W, C, pt, pl, grid, t0, t1, V, lda, ss, pad, tmp):
         else:
             inputs23(source, rs, cs, Cp, v, ss, tmp)
         group, ty, tx = _next(group, ty, tx, th, tw)
-
-
-@kernel
-def ask_ahead(m, x, xs, H, W, C, grid, t0, t1):
-    """Ask for the m x m pixels of tiles t0..t1, which the next block will read: memory answers while products run.
-
-    Worth it for few channels, where images are large and products are short; measured limits.
-    """
-    N, th, tw, my, mx, py, px = _grid(grid)
-    for t in range(t0, t1):
-        group, ty, tx = _first(t, th, tw)
-        Y, X = ty * m, tx * m
-        by = Y // py if my > 1 else 0
-        bx = X // px if mx > 1 else 0
-        y0, x0 = Y - by * py, X - bx * px
-        image = (group * my + by) * mx + bx
-        if y0 + m <= H and x0 + m <= W and image < N:
-            for i in range(m):
-                for j in range(m):
-                    p = x + ((image * H + y0 + i) * W + x0 + j) * xs
-                    for k in range(0, 4 * C, 64):
-                        prefetch(p + k)
 
 
 @kernel
@@ -355,7 +332,8 @@ def forward(
     f, x, xs, H, W, pt, pl, U, us, y, ys, Ho, Wo, Ci, Co, grid, tiles, T, b0, b1, tmp, acc, bias, slope, sums, sq
 ):  # fmt: skip
     """Many tiles, small weights: blocks b0..b1 of T tiles; U holds G w G^T of all panels."""
-    step, _, n, _ = _sizes(f)
+    _, _, n, _ = _sizes(f)
+    tw = load_int(grid + 16)
     Cop = (Co + 15) // 16 * 16
     lda, ldm = _row(Ci), _row(Co)
     sv, sm = T * lda + PAD, T * ldm + PAD
@@ -367,15 +345,12 @@ def forward(
         t0 = b * T
         t1 = min(tiles, t0 + T)
         input_block(f, x, xs, H, W, Ci, pt, pl, grid, t0, t1, V, lda, sv, pad, tmp)
-        for e in range(n * n):
-            if b + 1 < b1 and Co <= Ci <= 32:
-                ask_ahead(step, x, xs, H, W, Ci, grid, t1 + e * T // (n * n), min(tiles, t1 + (e + 1) * T // (n * n)))
-            for k in range(0, Ci, KC):
-                for c in range(0, Cop, 32):
-                    B = U + _slab(f, e)[0] * us + (c // 16 * Ci + k) * 64
-                    A = V + e * sv + 4 * k
-                    C = M + e * sm + 4 * c
-                    nn(t1 - t0, A, lda, 1, 0, min(KC, Ci - k), B, Ci * 64, C, ldm, min(32, Cop - c), k > 0)
+        lead = tw if b > b0 else 0  # rows of tiles are fetched whole
+        products_images(
+            f, n * n, t1 - t0, V, lda, sv, U, us, Ci, Co, M, ldm, sm,
+            _reach(y, ys, Ho, Wo, Co, grid, tiles, t0 + lead), _reach(y, ys, Ho, Wo, Co, grid, tiles, t1 + tw),
+            _reach(x, xs, H, W, Ci, grid, tiles, t1 + lead), _reach(x, xs, H, W, Ci, grid, tiles, t1 + T + tw),
+        )  # fmt: skip
         output_block(f, y, ys, Ho, Wo, Co, grid, t0, t1, M, ldm, sm, pad, tmp, acc, bias, slope, sums, sq, part)
 
 
@@ -446,7 +421,8 @@ def backward_weights(
     f, x, xs, H, W, pt, pl, dy, ds, Ho, Wo, dU, us, Ci, Co, grid, tiles, T, b0, b1, p0, p1, tmp
 ):  # fmt: skip
     """Panels p0..p1 of dU = V^T D over blocks b0..b1; the first block overwrites."""
-    step, _, n, m = _sizes(f)
+    _, _, n, _ = _sizes(f)
+    tw = load_int(grid + 16)
     panels = p1 - p0
     lda, ps = _row(Ci), T * 64
     sv, sm = T * lda + PAD, panels * ps + PAD
@@ -459,13 +435,10 @@ def backward_weights(
         input_block(f, x, xs, H, W, Ci, pt, pl, grid, t0, t1, V, lda, sv, pad, tmp)
         channels = min(16 * p1, Co) - 16 * p0
         gradient_block(f, dy + 64 * p0, ds, Ho, Wo, channels, grid, t0, t1, D, sm, ps, pad, tmp)
-        for e in range(n * n):
-            if b + 1 < b1 and Ci + Co <= 96:
-                first, last = t1 + e * T // (n * n), min(tiles, t1 + (e + 1) * T // (n * n))
-                ask_ahead(step, x, xs, H, W, Ci, grid, first, last)
-                ask_ahead(m, dy + 64 * p0, ds, Ho, Wo, channels, grid, first, last)
-            slab, again = _slab(f, e)
-            for p in range(0, panels, 2):
-                C = dU + slab * us + (p0 + p) * Ci * 64
-                A, B = V + e * sv, D + e * sm + p * ps
-                tn(Ci, A, 0, lda, t1 - t0, B, 64, ps, C, Ci * 64, 16 * (panels - p), b > b0 or again)
+        # With more channels V, D and dU would drive out what is fetched before it is used.
+        lead, to = (tw if b > b0 else 0), (t1 + T + tw if b + 1 < b1 and Ci + Co <= 192 else 0)
+        products_weights(
+            f, n * n, t1 - t0, V, lda, sv, D, ps, sm, dU + p0 * Ci * 64, us, Ci, panels, b > b0,
+            _reach(x, xs, H, W, Ci, grid, tiles, t1 + lead), _reach(x, xs, H, W, Ci, grid, tiles, to),
+            _reach(dy, ds, Ho, Wo, Co, grid, tiles, t1 + lead), _reach(dy, ds, Ho, Wo, Co, grid, tiles, to),
+        )  # fmt: skip
