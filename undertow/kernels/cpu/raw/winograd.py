@@ -134,15 +134,22 @@ def _few(tiles: int, x: int, y: int) -> bool:
     return tiles <= FEW and tiles * (x + y) <= 2 * x * y
 
 
-def _block(f: int, tiles: int, x: int, y: int) -> int:
-    """Tiles per block: what keeps both transformed sides in the second-level cache, and all threads busy.
+def _forward_block(f: int, tiles: int, x: int, y: int) -> int:
+    """Tiles per block: what keeps both transformed sides in the second-level cache beside what is fetched for later."""
+    if f < STRIDED and tiles < 96:
+        return _block(tiles, 24)
+    return _block(tiles, 36 if x + y <= 192 else 24 if f >= STRIDED and x + y > 256 else 48)
 
-    As few fewer as give two threads equal work: the block at the end is seldom whole.
-    """
+
+def _backward_block(f: int, tiles: int, x: int, y: int) -> int:
+    """The same for the gradient of the weights, which every block adds to as a whole."""
     if f >= STRIDED:
-        most = 96 if x + y <= 128 else 48 if x + y <= 256 else 24
-    else:
-        most = 24 if tiles < 96 else 96 if tiles >= 768 and x + y <= 128 else 48
+        return _block(tiles, 96 if x + y <= 128 else 48 if x + y <= 256 else 24)
+    return _block(tiles, 24 if tiles < 96 else 96 if tiles >= 768 and x + y <= 128 else 48)
+
+
+def _block(tiles: int, most: int) -> int:
+    """At most `most` tiles per block, as few fewer as give two threads equal work: the last block is seldom whole."""
 
     def longer(block: int) -> int:
         first = ceil_div(tiles, block) // 2 * block
@@ -193,7 +200,7 @@ def _many_forward(
     form: int,
 ) -> None:
     nn, tiles, panels = tile_of(f) ** 2, grid.tiles, ceil_div(y.c, 16)
-    T = _block(f, tiles, x.c, y.c)
+    T = _forward_block(f, tiles, x.c, y.c)
     us = panels * x.c * 64 + _PAD
     sums = 8 * _vectors(y.c)
     step = align(
@@ -290,7 +297,7 @@ def _many_backward_weights(
     x: Tensor, gy: Tensor, gw: int, top: int, left: int, f: int, grid: Grid, memory: Scratch, form: int
 ) -> None:
     nn, tiles, panels = tile_of(f) ** 2, grid.tiles, ceil_div(gy.c, 16)
-    T = _block(f, tiles, x.c, gy.c)
+    T = _backward_block(f, tiles, x.c, gy.c)
     blocks = ceil_div(tiles, T)
     us = panels * x.c * 64 + _PAD
     size = _weights_of(f) * us

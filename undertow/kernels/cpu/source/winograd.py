@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from undertow.kernels.cpu.source.compiler import inline, kernel
 from undertow.kernels.cpu.source.direct import add_sums
-from undertow.kernels.cpu.source.micro import nn, nv, tn
+from undertow.kernels.cpu.source.micro import nv, tn
 from undertow.kernels.cpu.source.simd import (
     LANES,
     VBYTES,
