@@ -22,11 +22,6 @@ done at a time; where the processor has 32 registers both panels share each broa
         the same for one tile, n <= ROWS, of dense columns, the sum being over R runs of T rows: of A lda bytes apart,
         of B ldr bytes from run to run and ldb within; B's two panels lie side by side. Meanwhile row t of run r asks
         for the cache line at ahead + r * ar + t * at.
-    na(n, A, lda, K, B, pb, C, ldc, cols, acc, ahead, every)
-        C[n, cols] (+)= A[n, K] B[K, cols] for one tile, n <= ROWS. Meanwhile every `every` steps ask for
-        one of the cache lines from `ahead` on; none if every > K.
-    ta(n, A, lda, T, B, pb, C, pc, cols, acc, ahead, every)
-        C[n, 16 or 32] (+)= A[T, n]^T B[T, 16 or 32] for one tile of dense columns, n <= ROWS, likewise.
 
 The table of `ind` has one record of `group` bytes for every ROWS rows: ROWS addresses of C, then ROWS
 addresses of A for each tap, int64 each. The taps t0 .. t0 + taps are used, `column` is added to C's addresses.
@@ -291,68 +286,10 @@ def _make_tr(rows, panels):
     return tile_tr
 
 
-def _in_runs(b, steps, every, ahead, step):
-    """step(0), ..., step(steps - 1); every `every` steps the next of the cache lines from `ahead` on is asked for."""
-    runs = b.sdiv(steps, every)
-    with cgutils.for_range(b, runs) as outer:
-        prefetch_value(b, b.add(ahead, b.mul(outer.index, _int(64))), 2)
-        first = b.mul(outer.index, every)
-        with cgutils.for_range(b, every) as loop:
-            step(b.add(first, loop.index))
-    done = b.mul(runs, every)
-    with cgutils.for_range(b, b.sub(steps, done)) as loop:
-        step(b.add(done, loop.index))
-
-
-def _make_na(rows, panels):
-    @intrinsic
-    def tile_na(typingctx, n, A, lda, K, B, pb, C, ldc, cols, acc, ahead, every):
-        def codegen(context, b, sig, args):
-            n, A, lda, K, B, pb, C, ldc, cols, acc, ahead, every = args
-            index = _clamped(b, rows, n)
-            tile = _Tile(b, rows, panels, [b.add(C, b.mul(ldc, r)) for r in index], _int(64), cols, acc)
-            row = [b.add(A, b.mul(lda, r)) for r in index]
-
-            def step(k):
-                tile.step(lambda r: b.add(row[r], b.mul(k, _int(4))), b.add(B, b.mul(k, _int(64))), pb)
-
-            _in_runs(b, K, every, ahead, step)
-            tile.finish()
-            return context.get_dummy_value()
-
-        return types.void(*[_P] * 12), codegen
-
-    return tile_na
-
-
-def _make_ta(rows, panels):
-    @intrinsic
-    def tile_ta(typingctx, n, A, lda, T, B, pb, C, pc, acc, ahead, every):
-        def codegen(context, b, sig, args):
-            n, A, lda, T, B, pb, C, pc, acc, ahead, every = args
-            index = _clamped(b, rows, n)
-            tile = _Tile(b, rows, panels, [b.add(C, b.mul(_int(64), r)) for r in index], pc, _int(16 * panels), acc)
-            columns = [b.mul(_int(4), r) for r in index]
-
-            def step(t):
-                row = b.add(A, b.mul(t, lda))
-                tile.step(lambda r: b.add(row, columns[r]), b.add(B, b.mul(t, _int(64))), pb)
-
-            _in_runs(b, T, every, ahead, step)
-            tile.finish()
-            return context.get_dummy_value()
-
-        return types.void(*[_P] * 11), codegen
-
-    return tile_ta
-
-
 _nn_a1, _nn_b1, _nn_h1, _nn_c1 = (_make_nn(rows, 1) for rows in (ROWS, ROWS2, HALF, ROWS3))
 _ind_a1, _ind_b1, _ind_c1 = (_make_ind(rows, 1) for rows in (ROWS, ROWS2, ROWS3))
 _tn_a1, _tn_b1, _tn_c1 = (_make_tn(rows, 1) for rows in (ROWS, ROWS2, ROWS3))
 _nr_a1, _nr_b1, _nr_h1, _nr_c1 = (_make_nr(rows, 1) for rows in (ROWS, ROWS2, HALF, ROWS3))
-_na_a1, _na_b1, _na_h1, _na_c1 = (_make_na(rows, 1) for rows in (ROWS, ROWS2, HALF, ROWS3))
-_ta_a1, _ta_b1, _ta_c1 = (_make_ta(rows, 1) for rows in (ROWS, ROWS2, ROWS3))
 _tr_a1, _tr_b1, _tr_c1 = (_make_tr(rows, 1) for rows in (ROWS, ROWS2, ROWS3))
 
 
@@ -422,30 +359,6 @@ def nr1(n, A, lda, K, B, ldb, pb, C, ldc, cols, acc, ahead, at):
 
 
 @kernel
-def na1(n, A, lda, K, B, pb, C, ldc, cols, acc, ahead, every):
-    """`na` for one panel."""
-    if n > ROWS2:
-        _na_a1(n, A, lda, K, B, pb, C, ldc, cols, acc, ahead, every)
-    elif n > HALF:
-        _na_b1(n, A, lda, K, B, pb, C, ldc, cols, acc, ahead, every)
-    elif n > ROWS3:
-        _na_h1(n, A, lda, K, B, pb, C, ldc, cols, acc, ahead, every)
-    else:
-        _na_c1(n, A, lda, K, B, pb, C, ldc, cols, acc, ahead, every)
-
-
-@kernel
-def ta1(n, A, lda, T, B, pb, C, pc, acc, ahead, every):
-    """`ta` for one panel."""
-    if n > ROWS2:
-        _ta_a1(n, A, lda, T, B, pb, C, pc, acc, ahead, every)
-    elif n > ROWS3:
-        _ta_b1(n, A, lda, T, B, pb, C, pc, acc, ahead, every)
-    else:
-        _ta_c1(n, A, lda, T, B, pb, C, pc, acc, ahead, every)
-
-
-@kernel
 def tr1(n, A, lda, R, T, B, ldr, ldb, C, pc, acc, ahead, ar, at):
     """`tr` for one panel."""
     if n > ROWS2:
@@ -461,8 +374,6 @@ if PAIRED:
     _ind_a2, _ind_b2, _ind_c2 = (_make_ind(rows, 2) for rows in (ROWS, ROWS2, ROWS3))
     _tn_a2, _tn_b2, _tn_c2 = (_make_tn(rows, 2) for rows in (ROWS, ROWS2, ROWS3))
     _nr_a2, _nr_b2, _nr_h2, _nr_c2 = (_make_nr(rows, 2) for rows in (ROWS, ROWS2, HALF, ROWS3))
-    _na_a2, _na_b2, _na_h2, _na_c2 = (_make_na(rows, 2) for rows in (ROWS, ROWS2, HALF, ROWS3))
-    _ta_a2, _ta_b2, _ta_c2 = (_make_ta(rows, 2) for rows in (ROWS, ROWS2, ROWS3))
     _tr_a2, _tr_b2, _tr_c2 = (_make_tr(rows, 2) for rows in (ROWS, ROWS2, ROWS3))
 
     @kernel
@@ -558,30 +469,6 @@ if PAIRED:
             _nr_c2(n, A, lda, K, B, ldb, pb, C, ldc, cols, acc, ahead, at)
 
     @kernel
-    def na(n, A, lda, K, B, pb, C, ldc, cols, acc, ahead, every):
-        if cols <= 16:
-            na1(n, A, lda, K, B, pb, C, ldc, cols, acc, ahead, every)
-        elif n > ROWS2:
-            _na_a2(n, A, lda, K, B, pb, C, ldc, cols, acc, ahead, every)
-        elif n > HALF:
-            _na_b2(n, A, lda, K, B, pb, C, ldc, cols, acc, ahead, every)
-        elif n > ROWS3:
-            _na_h2(n, A, lda, K, B, pb, C, ldc, cols, acc, ahead, every)
-        else:
-            _na_c2(n, A, lda, K, B, pb, C, ldc, cols, acc, ahead, every)
-
-    @kernel
-    def ta(n, A, lda, T, B, pb, C, pc, cols, acc, ahead, every):
-        if cols <= 16:
-            ta1(n, A, lda, T, B, pb, C, pc, acc, ahead, every)
-        elif n > ROWS2:
-            _ta_a2(n, A, lda, T, B, pb, C, pc, acc, ahead, every)
-        elif n > ROWS3:
-            _ta_b2(n, A, lda, T, B, pb, C, pc, acc, ahead, every)
-        else:
-            _ta_c2(n, A, lda, T, B, pb, C, pc, acc, ahead, every)
-
-    @kernel
     def tr(n, A, lda, R, T, B, ldr, ldb, C, pc, cols, acc, ahead, ar, at):
         if cols <= 16:
             tr1(n, A, lda, R, T, B, ldr, ldb, C, pc, acc, ahead, ar, at)
@@ -621,18 +508,6 @@ else:
         nr1(n, A, lda, K, B, ldb, pb, C, ldc, min(cols, 16), acc, ahead, at)
         if cols > 16:
             nr1(n, A, lda, K, B + pb, ldb, pb, C + 64, ldc, cols - 16, acc, ahead, at)
-
-    @kernel
-    def na(n, A, lda, K, B, pb, C, ldc, cols, acc, ahead, every):
-        na1(n, A, lda, K, B, pb, C, ldc, min(cols, 16), acc, ahead, every)
-        if cols > 16:
-            na1(n, A, lda, K, B + pb, pb, C + 64, ldc, cols - 16, acc, ahead, K + 1)
-
-    @kernel
-    def ta(n, A, lda, T, B, pb, C, pc, cols, acc, ahead, every):
-        ta1(n, A, lda, T, B, pb, C, pc, acc, ahead, every)
-        if cols > 16:
-            ta1(n, A, lda, T, B + pb, pb, C + pc, pc, acc, ahead, T + 1)
 
     @kernel
     def tr(n, A, lda, R, T, B, ldr, ldb, C, pc, cols, acc, ahead, ar, at):

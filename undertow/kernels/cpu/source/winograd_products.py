@@ -8,7 +8,8 @@ products run, one line every few steps, because it takes only so many questions 
 from __future__ import annotations
 
 from undertow.kernels.cpu.source.compiler import inline, kernel
-from undertow.kernels.cpu.source.micro import ROWS, na, ta
+from undertow.kernels.cpu.source.micro import ROWS
+from undertow.kernels.cpu.source.micro_ahead import na, ta
 from undertow.kernels.cpu.source.winograd_weights import STRIDED
 
 KC = 256  # rows of B per pass: two panels are 32 KB
