@@ -168,3 +168,15 @@ def test_a_forward_without_return_is_told():
 
     with pytest.raises(TypeError, match="forward of Forgetful must return an ndarray or a tuple of them, not NoneType"):
         Forgetful()(np.ones(2))
+
+
+@pytest.mark.parametrize("name", [None, "weight"])
+def test_an_operation_on_a_variable_without_data_says_so(name):
+    empty, x = ut.Parameter(None, name=name), ut.Variable(np.ones((2, 3), np.float32))
+    told = f"input 1{' [(]weight[)]' if name else ''} has no data yet. To mend it: set its .data"
+    for operation in (lambda a, b: a + b, lambda a, b: a * b):
+        with pytest.raises(ut.UndertowError, match=told):
+            operation(x, empty)
+    pictures = ut.Variable(np.ones((1, 3, 4, 4), np.float32))
+    with pytest.raises(ut.UndertowError, match=told):
+        ut.conv2d(pictures, empty)

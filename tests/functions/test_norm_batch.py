@@ -193,3 +193,11 @@ def test_against_pytorch(training: bool, rng: np.random.Generator) -> None:
     if training:
         np.testing.assert_allclose(mean, running[0].numpy())
         np.testing.assert_allclose(variance, running[1].numpy())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(0, 3, 4, 4), (2, 3, 0, 4), (0, 3)])
+def test_an_empty_batch_has_no_statistics(dtype: Any, shape: tuple[int, ...]) -> None:
+    one = np.ones(3, dtype)
+    with pytest.raises(ShapeError, match=r"no value in an input of \(.*To mend it: leave out empty batches"):
+        batch_norm(np.zeros(shape, dtype), one, one)

@@ -124,6 +124,8 @@ class Function:
         try:
             ys = self._forward_seen_by_hooks(xs, hooks) if hooks else self.forward(*xs)
         except Exception as error:
+            if any(x is None for x in xs):
+                raise _without_data(self.label, variables) from None
             error.add_note(f"in {self.label} of {', '.join(map(_described, xs))}")
             raise
         record = True in wanted
@@ -224,5 +226,14 @@ def _constant(operand: Any, dtypes: list[np.dtype[Any]]) -> np.ndarray:
     return array
 
 
+def _without_data(label: str, variables: Sequence[Variable]) -> GraphError:
+    number, variable = next((i, x) for i, x in enumerate(variables) if x.data is None)
+    name = f" ({variable.name})" if variable.name else ""
+    return GraphError(
+        f"{label}: input {number}{name} has no data yet",
+        remedy="set its .data; a layer makes its parameters when it is first called, or give it its input size",
+    )
+
+
 def _described(x: Any) -> str:
-    return f"{x.dtype}{list(x.shape)}" if isinstance(x, np.ndarray) else "a Variable without data"
+    return f"{x.dtype}{list(x.shape)}" if isinstance(x, np.ndarray) else type(x).__name__

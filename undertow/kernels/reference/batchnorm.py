@@ -67,9 +67,14 @@ def batch_norm(x: Array, gamma: Array, beta: Array, rule: BatchNormRule = EXACT)
     """y = gamma * x_hat + beta with x_hat = (x - mean) / s, statistics from this batch.
 
     s = sqrt(variance + epsilon) or sqrt(variance) + epsilon; variance = sum((x - mean)^2) / (N or N - 1).
-    Returns (y, x_hat, mean, variance). ShapeError where shapes do not fit, and for N - 1 = 0.
+    Returns (y, x_hat, mean, variance). ShapeError where shapes do not fit, for N = 0, and for N - 1 = 0.
     """
     _check(x, gamma, beta)
+    if not x.size:
+        raise ShapeError(
+            f"batch norm takes its statistics from the batch, and there is no value in an input of {x.shape}",
+            remedy="leave out empty batches, or use test_mode, which takes running statistics",
+        )
     centre = mean(x)
     spread = variance(x, centre, rule.forward.divisor)
     x_hat = _normalized(x, centre, spread, rule.forward)
