@@ -403,7 +403,7 @@ if PAIRED:
             nn1(n, A, lda, 1, 0, K, B, pb, C, ldc, cols, acc)
             return
         while n > 0:
-            m = n if n <= MOST else ROWS
+            m = n if n <= MOST else ROWS if n % MOST else MOST
             coming = A + m * lda if n > m else then
             if m > ROWS:
                 _nv_m(m, A, lda, K, B, pb, C, ldc, cols, acc, coming)
