@@ -123,7 +123,7 @@ def _arrays(layers: Sequence[LayerShape]) -> Iterator[tuple[int, int, int]]:
             last = max(last, back[i])  # the way back begins with the output
         if layer.type == "maxpool" or (layer.type == "shortcut" and activation != "linear"):
             last = max(last, back[i])
-        if layer.type == "maxpool" or _is_summed(layers, readers, i):
+        if layer.type == "maxpool":
             yield size, back[i], back[i]
         if layer.type in {"dropout", "scale_channels", "sam"}:
             yield size * (1 if layer.type == "dropout" else 2), i, back[i]  # copies of what comes from outside
@@ -139,11 +139,6 @@ def _readers(layers: Sequence[LayerShape]) -> list[list[int]]:
         for source in {*before, *others}:
             readers[source].append(i)
     return readers
-
-
-def _is_summed(layers: Sequence[LayerShape], readers: list[list[int]], i: int) -> bool:
-    """Whether a normalised layer is computed together with the shortcut after it."""
-    return readers[i] == [i + 1] and layers[i + 1].type == "shortcut" and _is_normalized(layers[i])
 
 
 def _activation(layer: LayerShape) -> str:
