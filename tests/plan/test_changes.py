@@ -179,3 +179,21 @@ def test_an_operation_that_writes_over_what_it_is_given_is_not_planned(kind: typ
         np.testing.assert_array_equal(found, w.grad)
     assert not planned.is_replaying
     assert problem in (planned.reason() or "")
+
+
+def test_a_name_that_loses_its_value_is_noticed() -> None:
+    """As Python would: the call fails with a NameError, not with one from inside the plan."""
+    weight = ut.Parameter(np.ones(3, np.float32))
+
+    def step(x: np.ndarray) -> ut.Variable:
+        loss = (ut.as_variable(x) * weight).sum()
+        loss.backward()
+        return loss
+
+    planned = ut.plan(step)
+    for k in range(4):
+        planned(np.full(3, k, np.float32))
+    assert planned.is_replaying
+    del weight
+    with pytest.raises(NameError, match="weight"):
+        planned(np.ones(3, np.float32))

@@ -227,10 +227,6 @@ class Program:
         """The last value of the name under which the gradient of this one is kept: a layer in place makes two."""
         return next((data for data, grad in self.kept.values() if grad == number), None)
 
-    def has_backward(self, unit: Unit) -> bool:
-        """Whether a unit takes part in any walk."""
-        return self.backwards(unit) > 0
-
     def backwards(self, unit: Unit) -> int:
         """The number of walks that a unit takes part in."""
         return sum(not set(unit.calls).isdisjoint(walk.functions) for walk in self.walks)
@@ -259,7 +255,7 @@ class Program:
             return False
         alone = all(unit is reader for n, units in self.consumers.items() if self.root(n) == root for unit in units)
         shared = sum(slot is self.slots[root] for slot in self.slots.values()) > 1
-        return alone and not shared and not (self.has_backward(maker) and maker.reads_back(root))
+        return alone and not shared and not (self.backwards(maker) > 0 and maker.reads_back(root))
 
     def place_value(self, number: int, whole: int, channel: int) -> bool:
         """Let a value be made as channels of another one; False where it has a place already."""

@@ -62,10 +62,7 @@ class Reach:
         if _is_foreign(function):
             return
         for cell in function.__closure__ or ():
-            try:
-                content = cell.cell_contents
-            except ValueError:  # a name not bound yet
-                continue
+            content = _content(cell)
             self._cells.append((cell, content))
             yield content
         yield from function.__defaults__ or ()
@@ -118,10 +115,18 @@ class Places:
             for now, then in zip(items, before):  # noqa: B905 - the lengths are equal, and strict costs time here
                 if now is not then:
                     return False
-        return all(cell.cell_contents is value for cell, value in self._cells)
+        return all(_content(cell) is value for cell, value in self._cells)
 
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type, np.ndarray, np.generic, types.ModuleType)
+
+
+def _content(cell: types.CellType) -> Any:
+    """What a closure's cell holds; None while its name is not bound."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
 
 
 def _is_foreign(item: Any) -> bool:

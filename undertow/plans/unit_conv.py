@@ -101,7 +101,7 @@ class ConvUnit(Unit):
         self.x_slot = program.read_slot(self.x)
         self.z_slot = program.make_slot(self.z)
         self.residual_slot = None if chain.residual is None else program.read_slot(chain.residual)
-        self.trained = program.has_backward(self)
+        self.trained = program.backwards(self) > 0
         self.sweeps, self.reader = sweeps(program, self), reader(program, self)
         self.pool = self._fused_pool()
         self.share = self._share()

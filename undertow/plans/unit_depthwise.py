@@ -13,7 +13,7 @@ _MOST_TAPS = 9  # that meet a pixel of the input: each normalises it anew
 
 def sweeps(program: Program, unit: ConvUnit) -> bool:
     """Whether both gradients of a convolution are made in one pass over the images."""
-    return unit.kernel.depthwise and unit.wants_x and unit.wants_w and program.has_backward(unit)
+    return unit.kernel.depthwise and unit.wants_x and unit.wants_w and program.backwards(unit) > 0
 
 
 def reader(program: Program, unit: ConvUnit) -> ConvUnit | None:

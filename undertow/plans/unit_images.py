@@ -31,7 +31,7 @@ class ImageUnit(Unit):
 
     def prepare(self) -> None:
         program = self.program
-        self.trained = program.has_backward(self)
+        self.trained = program.backwards(self) > 0
         self.x_slots = [program.read_slot(x) for x in self.inputs]
         self.y_slot = self._output_slot()
         if self.trained:
