@@ -190,10 +190,14 @@ def test_a_name_that_loses_its_value_is_noticed() -> None:
         loss.backward()
         return loss
 
+    def forget() -> None:
+        nonlocal weight
+        del weight
+
     planned = ut.plan(step)
     for k in range(4):
         planned(np.full(3, k, np.float32))
     assert planned.is_replaying
-    del weight
+    forget()
     with pytest.raises(NameError, match="weight"):
         planned(np.ones(3, np.float32))
