@@ -144,8 +144,8 @@ def _forward_block(f: int, tiles: int, x: int, y: int) -> int:
 def _backward_block(f: int, tiles: int, x: int, y: int) -> int:
     """The same for the gradient of the weights, which every block adds to as a whole."""
     if f >= STRIDED:
-        return _block(tiles, 96 if x + y <= 128 else 48 if x + y <= 256 else 24)
-    return _block(tiles, 24 if tiles < 96 else 96 if tiles >= 768 and x + y <= 128 else 48)
+        return _block(tiles, 96 if x + y <= 128 else 48 if x + y <= 256 else 36)
+    return _block(tiles, 24 if tiles < 96 else 96 if tiles >= 768 and x + y <= 128 else 72)
 
 
 def _block(tiles: int, most: int) -> int:
@@ -273,24 +273,21 @@ def backward_weights(
 def _few_backward_weights(
     x: Tensor, gy: Tensor, gw: int, top: int, left: int, f: int, grid: Grid, memory: Scratch, form: int
 ) -> None:
-    nn, tiles, panels = tile_of(f) ** 2, grid.tiles, ceil_div(gy.c, 16)
-    own = _TMP + _BLOCK + nn * (2 * min(x.c, _KU) * 64 + _PAD)
-    step = align(max(own, _TMP + nn * 4 * (max(x.c, gy.c) + 32)))
+    nn, tiles = tile_of(f) ** 2, grid.tiles
+    own = _TMP + _BLOCK + nn * (128 + tiles * 128 + 2 * min(x.c, _KU) * 64 + 2 * _PAD)
+    step = align(max(own, _TMP + nn * 4 * (x.c + 16)))
     with memory.frame():
         v = memory.take(nn * (tiles * _row(x.c) + _PAD))
-        d = memory.take(nn * (panels * tiles * 64 + _PAD))
         tmp = memory.take(step * team().size)
         _few_input(x, top, left, f, grid, v, tmp, step)
-        team().run(
-            tiles,
-            lambda t, a, b: _winograd.few_gradient(
-                f, gy.address, gy.stride, gy.h, gy.w, gy.c, grid.address, tiles, a, b, d, tmp + t * step
-            ),
-        )
-        over_panels(
-            panels,
-            lambda t, a, b: _winograd.few_backward_weights(form, f, v, d, gw, x.c, gy.c, tiles, a, b, tmp + t * step),
-        )
+
+        def call(t: int, p0: int, p1: int) -> None:
+            _winograd.few_backward_weights(
+                form, f, v, gy.address, gy.stride, gy.h, gy.w, gw, x.c, gy.c, grid.address, tiles,
+                p0, p1, tmp + t * step,
+            )  # fmt: skip
+
+        over_panels(ceil_div(gy.c, 16), call)
 
 
 def _many_backward_weights(
@@ -301,7 +298,7 @@ def _many_backward_weights(
     blocks = ceil_div(tiles, T)
     us = panels * x.c * 64 + _PAD
     size = _weights_of(f) * us
-    slices = min(blocks, 4 if size <= 1 << 21 else 2 if size <= 1 << 23 else 1)
+    slices = min(blocks, 4 if size <= 1 << 21 else 2 if size <= 1 << 22 else 1)
     step = align(_TMP + _BLOCK + nn * 4 * (max(x.c, gy.c) + 32) + nn * (T * (_row(x.c) + panels * 64) + 2 * _PAD))
     with memory.frame():
         u = memory.take(size * slices)

@@ -144,6 +144,20 @@ def store_row(n):
     return store_row
 
 
+def choose(numbers):
+    """An intrinsic: the members of a tuple of vectors that have these numbers, as a tuple."""
+
+    @intrinsic
+    def choose(typingctx, vectors):
+        def codegen(context, builder, sig, args):
+            chosen = [builder.extract_value(args[0], k) for k in numbers]
+            return context.make_tuple(builder, sig.return_type, chosen)
+
+        return types.UniTuple(vector, len(numbers))(vectors), codegen
+
+    return choose
+
+
 @intrinsic
 def load_part(typingctx, p, n):
     """The first n floats at p (all if n >= LANES), zeros behind them; nothing beyond them is read."""

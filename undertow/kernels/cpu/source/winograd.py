@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from undertow.kernels.cpu.source.compiler import inline, kernel
 from undertow.kernels.cpu.source.direct import add_sums
-from undertow.kernels.cpu.source.micro import nv, tn
+from undertow.kernels.cpu.source.micro import nv
 from undertow.kernels.cpu.source.simd import (
     LANES,
     VBYTES,
@@ -40,6 +40,7 @@ from undertow.kernels.cpu.source.simd import (
     where_greater,
     zero,
 )
+from undertow.kernels.cpu.source.winograd_products import few_weights as products_few_weights
 from undertow.kernels.cpu.source.winograd_products import images as products_images
 from undertow.kernels.cpu.source.winograd_products import weights as products_weights
 from undertow.kernels.cpu.source.winograd_tiles import (
@@ -392,28 +393,25 @@ def few_forward(
 
 
 @kernel
-def few_gradient(f, dy, ds, H, W, C, grid, tiles, t0, t1, D, tmp):
-    """D for tiles t0..t1 of all `tiles`."""
-    ps = tiles * 64
-    ss = (C + 15) // 16 * ps + PAD
-    gradient_block(f, dy, ds, H, W, C, grid, t0, t1, D + t0 * 64, ss, ps, tmp + TMP, tmp)
-
-
-@kernel
-def few_backward_weights(form, f, V, D, dW, Ci, Co, tiles, p0, p1, tmp):
-    """dW panels p0..p1, as form says, from V and D of all tiles."""
-    _, _, n, _ = _sizes(f)
-    lda, us = _row(Ci), 2 * min(Ci, KU) * 64 + PAD
-    sv, sm = tiles * lda + PAD, (Co + 15) // 16 * tiles * 64 + PAD
-    dU = tmp + TMP + BLOCK
+def few_backward_weights(form, f, V, dy, ds, Ho, Wo, dW, Ci, Co, grid, tiles, p0, p1, tmp):
+    """dW panels p0..p1, as form says, from V of all tiles; of D, two panels at a time exist."""
+    _, _, n, m = _sizes(f)
+    taps = (f % 10) * (f % 10)
+    lda, us, ps = _row(Ci), 2 * min(Ci, KU) * 64 + PAD, tiles * 64
+    sv, sd = tiles * lda + PAD, 2 * ps + PAD
+    pad = tmp + TMP + BLOCK
+    D = pad + m * m * 128
+    dU = D + n * n * sd
     for p in range(p0, p1, 2):
-        both = min(2, p1 - p)
+        cols = min(16 * min(2, p1 - p), Co - 16 * p)
+        gradient_block(f, dy + 64 * p, ds, Ho, Wo, cols, grid, 0, tiles, D, sd, ps, pad, tmp)
         for k in range(0, Ci, KU):
             kc = min(KU, Ci - k)
-            for e in range(n * n):
-                A, B = V + e * sv + 4 * k, D + e * sm + p * tiles * 64
-                tn(kc, A, 0, lda, tiles, B, 64, tiles * 64, dU + e * us, kc * 64, 16 * both, 0)
-            weights_backward(form, f, dU, us, dW, Ci, Co, p, p + both, k, k + kc, tmp)
+            products_few_weights(
+                n * n, tiles, V + 4 * k, lda, sv, D, ps, sd, dU, us, kc, cols,
+                dW + (16 * p * Ci + k) * taps * 4, Ci * taps * 4, kc * taps * 4,
+            )  # fmt: skip
+            weights_backward(form, f, dU, us, dW, Ci, Co, p, min(p1, p + 2), k, k + kc, tmp)
 
 
 @kernel

@@ -130,10 +130,10 @@ def a53(y0, y1, y2, y3, y4):
 
 @inline
 def g53(w0, w1, w2):
-    """The rows of -p are taken times -1, as those of B^T."""
-    e1, o1 = splat(_PF) * w0 + splat(_PF2) * w2, splat(_PF1) * w1
-    e2, o2 = splat(_QF) * w0 + splat(_QF2) * w2, splat(_QF1) * w1
-    e3, o3 = splat(_RF) * w0 + splat(_RF2) * w2, splat(_RF1) * w1
+    """The rows of -p are taken times -1, as those of B^T. fma: every kernel has to round the same way."""
+    e1, o1 = fma(splat(_PF), w0, splat(_PF2) * w2), splat(_PF1) * w1
+    e2, o2 = fma(splat(_QF), w0, splat(_QF2) * w2), splat(_QF1) * w1
+    e3, o3 = fma(splat(_RF), w0, splat(_RF2) * w2), splat(_RF1) * w1
     return o1 + e1, o1 - e1, o2 + e2, o2 - e2, o3 + e3, o3 - e3, w2
 
 

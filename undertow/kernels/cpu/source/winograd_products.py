@@ -1,4 +1,4 @@
-"""The products of Winograd's slabs where tiles are many, one block of tiles at a time.
+"""The products of Winograd's slabs: where tiles are many one block of tiles at a time, of few one of weights.
 
 Layouts are those of winograd.py. Meanwhile the processor fetches what is read or written next: memory answers while
 products run, one line every few steps, because it takes only so many questions at a time.
@@ -80,3 +80,20 @@ def weights(f, slabs, tiles, V, lda, sv, D, ps, sd, dU, us, Ci, panels, acc, x0,
                     _ahead(done, x0, x1, y0, y1), every if done < wanted else tiles + 1,
                 )  # fmt: skip
                 done += tiles // every * 64
+
+
+@kernel
+def few_weights(slabs, tiles, V, lda, sv, D, ps, sd, dU, us, Ci, cols, w, row, length):
+    """dU = V^T D for at most 32 columns, while `length` bytes of each of the `cols` rows at w are fetched."""
+    lines = _times(length, 64)
+    wanted, done = lines * cols, 0
+    every = _every(tiles, 64 * wanted, slabs * _times(Ci, ROWS))
+    for e in range(slabs):
+        for c in range(0, Ci, ROWS):
+            A, C = V + e * sv + 4 * c, dU + e * us + 64 * c
+            ahead = w + done // lines * row + done % lines * 64
+            ta(
+                min(ROWS, Ci - c), A, lda, tiles, D + e * sd, ps, C, Ci * 64, cols, 0,
+                ahead, every if done < wanted else tiles + 1,
+            )  # fmt: skip
+            done += tiles // every

@@ -1,14 +1,15 @@
-"""The transforms of one Winograd tile, all channels, and of one row of weights, for every form F(m, r).
+"""The transforms of one Winograd tile, all channels, and of weights, for every form F(m, r).
 
-Every kernel works on vectors of LANES channels: rows first, through a small scratch, then columns.
+Every kernel works on vectors of LANES channels: rows first, then columns. Between them tiles lie in a small scratch,
+weights stay in registers.
 """
 # mypy: ignore-errors
 
 from __future__ import annotations
 
 from undertow.kernels.cpu.source import winograd_lines as lines
-from undertow.kernels.cpu.source.compiler import kernel
-from undertow.kernels.cpu.source.simd import VBYTES, load_row, store_row
+from undertow.kernels.cpu.source.compiler import inline, kernel
+from undertow.kernels.cpu.source.simd import VBYTES, choose, load_row, store_row
 
 V = VBYTES
 
@@ -47,8 +48,7 @@ def _of_images(f, p, n, m):
 def _of_weights(f, m, r, n, q):
     """m x m gradients of results to n * n slabs; r x r weights to q * q slabs, and back."""
     a, g, gt = (getattr(lines, f"{name}{f}") for name in ("a", "g", "gt"))
-    load_m, load_r, load_q = load_row(m), load_row(r), load_row(q)
-    store_r, store_n, store_q = store_row(r), store_row(n), store_row(q)
+    load_m, store_n = load_row(m), store_row(n)
 
     def gradients(source, rs, cs, C, target, ss, ps, tmp):
         """A dy A^T of m x m pixels to n * n slabs of panels ps bytes apart."""
@@ -59,21 +59,49 @@ def _of_weights(f, m, r, n, q):
             for j in range(n):
                 store_n(d + j * ss, n * ss, a(*load_m(tmp + j * V, n * V)))
 
-    def weights(w, tap, u, us, tmp):
-        """G w G^T of one vector of weights, taps `tap` bytes apart."""
-        for i in range(r):
-            store_q(tmp + i * q * V, V, g(*load_r(w + i * r * tap, tap)))
-        for j in range(q):
-            store_q(u + j * us, q * us, g(*load_r(tmp + j * V, q * V)))
+    rows, columns, rows_back, columns_back = _rows(g, r), _columns(g, r, q), _rows(gt, q), _columns(gt, q, r)
+    load_taps, load_slabs = load_row(r * r), load_row(q * q)
 
-    def weights_back(u, us, w, tap, tmp):
-        """G^T u G of one vector."""
-        for i in range(q):
-            store_r(tmp + i * r * V, V, gt(*load_q(u + i * q * us, us)))
-        for j in range(r):
-            store_r(w + j * tap, r * tap, gt(*load_q(tmp + j * V, r * V)))
+    def weights(w, step, tap, u, us, count):
+        """G w G^T of `count` rows of 16 weights, `step` bytes apart, taps `tap` bytes apart."""
+        for c in range(0, 64, V):
+            for k in range(count):
+                columns(rows(load_taps(w + k * step + c, tap)), u + 64 * k + c, us)
+
+    def weights_back(u, us, w, step, tap, count):
+        """G^T u G of `count` rows of 16 weights."""
+        for c in range(0, 64, V):
+            for k in range(count):
+                columns_back(rows_back(load_slabs(u + 64 * k + c, us)), w + k * step + c, tap)
 
     return _named(f, gradients, weights, weights_back)
+
+
+def _rows(line, n, k=0):
+    """An inline function: n * n vectors to what `line` makes of the rows from k on, as one tuple."""
+    row = choose(range(n * k, n * k + n))
+    if k == n - 1:
+        return inline(lambda vectors: line(*row(vectors)))
+    others = _rows(line, n, k + 1)
+    return inline(lambda vectors: line(*row(vectors)) + others(vectors))
+
+
+def _columns(line, n, m, k=0):
+    """An inline function: n * m vectors; what `line` makes of the columns from k on, to p, p + step, ... by rows."""
+    column, store_m = choose(range(k, n * m, m)), store_row(m)
+    others = _columns(line, n, m, k + 1) if k < m - 1 else _nothing
+
+    @inline
+    def columns(vectors, p, step):
+        store_m(p + k * step, m * step, line(*column(vectors)))
+        others(vectors, p, step)
+
+    return columns
+
+
+@inline
+def _nothing(vectors, p, step):
+    pass
 
 
 def _named(f, *functions):

@@ -17,16 +17,8 @@ from __future__ import annotations
 import numpy as np
 
 from undertow.kernels.cpu.source.compiler import inline, kernel
-from undertow.kernels.cpu.source.simd import (
-    LANES,
-    VBYTES,
-    load_float,
-    load_part,
-    prefetch,
-    store_float,
-    store_part,
-    transpose8,
-)
+from undertow.kernels.cpu.source.simd import LANES, VBYTES, load_float, prefetch, store_float, transpose8
+from undertow.kernels.cpu.source.turning import turn, turn_subtract
 from undertow.kernels.cpu.source.winograd_tiles import (
     weights23,
     weights43,
@@ -53,19 +45,18 @@ def _taps(f):
 
 
 @inline
-def _transform(f, source, tap, U, us, tmp):
-    """16 output channels of one input channel."""
-    for c in range(0, 64, VBYTES):
-        if f == 43:
-            weights43(source + c, tap, U + c, us, tmp)
-        elif f == 53:
-            weights53(source + c, tap, U + c, us, tmp)
-        elif f >= STRIDED:
-            weights432(source + c, tap, U + c, us, tmp)
-        elif f == 45:
-            weights45(source + c, tap, U + c, us, tmp)
-        else:
-            weights23(source + c, tap, U + c, us, tmp)
+def _transform(f, w, step, tap, U, us, count):
+    """`count` input channels of 16 output channels, `step` bytes apart."""
+    if f == 43:
+        weights43(w, step, tap, U, us, count)
+    elif f == 53:
+        weights53(w, step, tap, U, us, count)
+    elif f >= STRIDED:
+        weights432(w, step, tap, U, us, count)
+    elif f == 45:
+        weights45(w, step, tap, U, us, count)
+    else:
+        weights23(w, step, tap, U, us, count)
 
 
 @inline
@@ -84,13 +75,12 @@ def _transpose(source, source_step, rows, columns, target, target_step):
 
 
 @kernel
-def from_packed(f, w, U, us, Ci, p0, p1, k0, k1, tmp):
+def from_packed(f, w, U, us, Ci, p0, p1, k0, k1):
     """U of the panels p0..p1 and input channels k0..k1; U begins with them."""
     taps = _taps(f)
     for p in range(p0, p1):
         u = U + (p - p0) * (k1 - k0) * 64
-        for c in range(k0, k1):
-            _transform(f, w + (p * taps * Ci + c) * 64, Ci * 64, u + (c - k0) * 64, us, tmp)
+        _transform(f, w + (p * taps * Ci + k0) * 64, 64, Ci * 64, u, us, k1 - k0)
 
 
 @kernel
@@ -99,7 +89,6 @@ def from_packed_opposite(f, w, U, us, Ci, Co, q0, q1, o0, o1, tmp):
 
     o0 is a multiple of 16.
     """
-    block = tmp + TMP
     taps = _taps(f)
     for p in range(q0, q1, 2):  # two panels: weights are read in runs of 2 KB
         last = min(p + 2, q1)
@@ -108,33 +97,29 @@ def from_packed_opposite(f, w, U, us, Ci, Co, q0, q1, o0, o1, tmp):
                 source = w + (o // 16 * taps + taps - 1 - t) * Ci * 64
                 for q in range(p, last):
                     _transpose(
-                        source + q * 1024, 64, min(16, Ci - 16 * q), 16, block + ((q - p) * taps + t) * 1024, 64
+                        source + q * 1024, 64, min(16, Ci - 16 * q), 16, tmp + ((q - p) * taps + t) * 1024, 64
                     )  # fmt: skip
             for q in range(p, last):
-                for r in range(min(16, o1 - o)):
-                    source = block + (q - p) * taps * 1024 + r * 64
-                    _transform(f, source, 1024, U + ((q - q0) * (o1 - o0) + o - o0 + r) * 64, us, tmp)
+                u = U + ((q - q0) * (o1 - o0) + o - o0) * 64
+                _transform(f, tmp + (q - p) * taps * 1024, 64, 1024, u, us, min(16, o1 - o))
 
 
 @kernel
 def from_oihw(f, w, U, us, Ci, Co, p0, p1, k0, k1, tmp):
     """U of the panels p0..p1 of output channels and input channels k0..k1."""
-    block = tmp + TMP
     taps = _taps(f)
     row = Ci * taps * 4
     for p in range(p0, p1):
         u = U + (p - p0) * (k1 - k0) * 64
         for c in range(k0, k1, 16):
             count = min(16, k1 - c)
-            _transpose(w + 16 * p * row + 4 * taps * c, row, min(16, Co - 16 * p), taps * count, block, 64)
-            for k in range(count):
-                _transform(f, block + k * taps * 64, 64, u + (c - k0 + k) * 64, us, tmp)
+            _transpose(w + 16 * p * row + 4 * taps * c, row, min(16, Co - 16 * p), taps * count, tmp, 64)
+            _transform(f, tmp, 64 * taps, 64, u + (c - k0) * 64, us, count)
 
 
 @kernel
 def from_oihw_opposite(f, w, U, us, Ci, q0, q1, o0, o1, tmp):
     """U of the panels q0..q1 of input channels and output channels o0..o1, flipped."""
-    block = tmp + TMP
     taps = _taps(f)
     for o in range(o0, o1):
         ahead = w + ((o + AHEAD) * Ci + 16 * q0) * 4 * taps
@@ -142,18 +127,18 @@ def from_oihw_opposite(f, w, U, us, Ci, q0, q1, o0, o1, tmp):
             prefetch(ahead + line)
         for q in range(q0, q1):
             source = w + (o * Ci + 16 * q) * 4 * taps
-            _transpose(source, 4 * taps, min(16, Ci - 16 * q), taps, block + 64 * (taps - 1), -64)
-            _transform(f, block, 64, U + ((q - q0) * (o1 - o0) + o - o0) * 64, us, tmp)
+            _transpose(source, 4 * taps, min(16, Ci - 16 * q), taps, tmp + 64 * (taps - 1), -64)
+            _transform(f, tmp, 0, 64, U + ((q - q0) * (o1 - o0) + o - o0) * 64, us, 1)
 
 
 @kernel
 def forward(form, f, w, U, us, K, C, p0, p1, k0, k1, tmp):
     """U of the panels p0..p1 and input channels k0..k1 of a convolution of K input and C output channels.
 
-    k0 is a multiple of 16. tmp: TMP bytes, then BLOCK.
+    k0 is a multiple of 16. tmp: BLOCK bytes.
     """
     if form == PACKED:
-        from_packed(f, w, U, us, K, p0, p1, k0, k1, tmp)
+        from_packed(f, w, U, us, K, p0, p1, k0, k1)
     elif form == PACKED_OPPOSITE:
         from_packed_opposite(f, w, U, us, C, K, p0, p1, k0, k1, tmp)
     elif form == OIHW:
@@ -163,65 +148,50 @@ def forward(form, f, w, U, us, K, C, p0, p1, k0, k1, tmp):
 
 
 @inline
-def _transform_back(f, dU, us, target, tap, tmp):
-    for c in range(0, 64, VBYTES):
-        if f == 43:
-            weights_back43(dU + c, us, target + c, tap, tmp)
-        elif f == 53:
-            weights_back53(dU + c, us, target + c, tap, tmp)
-        elif f >= STRIDED:
-            weights_back432(dU + c, us, target + c, tap, tmp)
-        elif f == 45:
-            weights_back45(dU + c, us, target + c, tap, tmp)
-        else:
-            weights_back23(dU + c, us, target + c, tap, tmp)
+def _transform_back(f, dU, us, target, step, tap, count):
+    if f == 43:
+        weights_back43(dU, us, target, step, tap, count)
+    elif f == 53:
+        weights_back53(dU, us, target, step, tap, count)
+    elif f >= STRIDED:
+        weights_back432(dU, us, target, step, tap, count)
+    elif f == 45:
+        weights_back45(dU, us, target, step, tap, count)
+    else:
+        weights_back23(dU, us, target, step, tap, count)
 
 
 @kernel
 def backward(form, f, dU, us, dW, Ci, Co, p0, p1, k0, k1, tmp):
     """dW = G^T dU G for the panels p0..p1 of output channels and input channels k0..k1, with which dU begins.
 
-    form: PACKED, OIHW or OIHW_MINUS.
+    form: PACKED, OIHW or OIHW_MINUS. tmp: BLOCK bytes.
     """
-    block = tmp + TMP
     taps = _taps(f)
     row = Ci * taps * 4
     for p in range(p0, p1):
-        for c in range(k0, k1, 16):
-            count = min(16, k1 - c)
-            source = dU + ((p - p0) * (k1 - k0) + c - k0) * 64
-            if form == PACKED:
-                for k in range(count):
-                    target = dW + (p * taps * Ci + c + k) * 64
-                    _transform_back(f, source + k * 64, us, target, Ci * 64, tmp)
-            else:
-                for k in range(count):
-                    _transform_back(f, source + k * 64, us, block + k * taps * 64, 64, tmp)
-                rows, target = min(16, Co - 16 * p), dW + 16 * p * row + 4 * taps * c
-                if form == OIHW:
-                    _to_rows(block, taps * count, rows, target, row)
-                else:
-                    _to_rows(block, taps * count, rows, block + 1024 * taps, 64 * taps)
-                    _subtract(block + 1024 * taps, 64 * taps, taps * count, rows, target, row)
+        source = dU + (p - p0) * (k1 - k0) * 64
+        if form == PACKED:
+            _transform_back(f, source, us, dW + (p * taps * Ci + k0) * 64, 64, Ci * 64, k1 - k0)
+        else:
+            rows, target = min(16, Co - 16 * p), dW + 16 * p * row + 4 * taps * k0
+            for c in range(0, k1 - k0, 16):
+                count = min(16, k1 - k0 - c)
+                _transform_back(f, source + 64 * c, us, tmp, 64 * taps, 64, count)
+                _to_rows(tmp, taps * count, rows, target + 4 * taps * c, row, form == OIHW_MINUS)
 
 
 @inline
-def _to_rows(block, columns, rows, target, row):
-    """[columns][16] to `rows` rows of `columns` floats."""
-    whole = columns // 8 * 8 if rows == 16 else 0
-    for q in range(0, whole, 8):
-        transpose8(block + q * 64, 64, target + 4 * q, row)
-        transpose8(block + q * 64 + 32, 64, target + 8 * row + 4 * q, row)
+def _to_rows(block, columns, rows, target, row, minus):
+    """[columns][16] to `rows` rows of `columns` floats, or subtracted from them."""
+    whole = columns // LANES * LANES if rows == 16 else 0
+    for q in range(0, whole, LANES):
+        for r in range(0, 16, LANES):
+            if minus:
+                turn_subtract(block + q * 64 + 4 * r, 64, target + r * row + 4 * q, row)
+            else:
+                turn(block + q * 64 + 4 * r, 64, target + r * row + 4 * q, row)
     for q in range(whole, columns):
         for r in range(rows):
-            store_float(target + r * row + 4 * q, load_float(block + q * 64 + 4 * r))
-
-
-@inline
-def _subtract(source, step, columns, rows, target, row):
-    """Rows of floats at target -= those at source."""
-    for r in range(rows):
-        p, q = source + r * step, target + r * row
-        for c in range(0, columns, LANES):
-            n = columns - c
-            store_part(q + 4 * c, load_part(q + 4 * c, n) - load_part(p + 4 * c, n), n)
+            value, at = load_float(block + q * 64 + 4 * r), target + r * row + 4 * q
+            store_float(at, load_float(at) - value if minus else value)
