@@ -60,6 +60,9 @@ class FunctionHook:
     def after_walk(self) -> None:
         """Called after `Variable.backward`, when the gradients are in the leaves."""
 
+    def hook_enters(self, hook: FunctionHook) -> None:
+        """Called when another hook is entered while this one is."""
+
     def reads_grad(self, variable: Variable) -> None:
         """Called when somebody reads `variable.grad` or `variable.grad_var`."""
 
@@ -70,6 +73,8 @@ class FunctionHook:
         """Called with the gradients of the inputs; None where an input gets none."""
 
     def __enter__(self) -> FunctionHook:
+        for hook in modes.hooks:
+            hook.hook_enters(self)
         modes.hooks = (*modes.hooks, self)
         return self
 

@@ -17,7 +17,7 @@ from undertow.plans import check
 from undertow.plans.arena import arena
 from undertow.plans.compare import compare, kept_objects
 from undertow.plans.dry import DryRecorder, NotDry
-from undertow.plans.keep import Keeper, Kept
+from undertow.plans.keep import Keeper, Kept, Watch
 from undertow.plans.program import Program, Stale
 from undertow.plans.reach import Places, Reach
 from undertow.plans.record import Made, Recorder
@@ -26,6 +26,7 @@ from undertow.plans.watched import Watched, learned, sums
 
 _log = logging.getLogger("undertow.plan")
 _MOST_PLANS = 64  # per step; the one unused for longest goes first
+_WITHIN = "called in the step of another plan: it runs as a part of that step"
 
 
 @dataclass
@@ -113,7 +114,8 @@ class Planned:
             return self.step(*arguments, **named)  # called by an operation of another plan, which has the memory
         self.last = None
         if modes.hooks:
-            self._say("hooks are active: the step runs unplanned meanwhile")
+            within = all(isinstance(hook, (Recorder, Watch)) for hook in modes.hooks)
+            self._say(_WITHIN if within else "hooks are active: the step runs unplanned meanwhile")
             return self._run_plainly(arguments, named)
         try:
             key = _key(arguments, named)

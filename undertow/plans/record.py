@@ -301,6 +301,13 @@ class Recorder(FunctionHook):
         self._known.take_gradients()
         self._take_kept()
 
+    def hook_enters(self, hook: FunctionHook) -> None:
+        """A hook within the step would see none of the operations that a replay runs in its own way."""
+        kind = type(hook)
+        ours = kind.__module__.startswith("undertow.plans.")
+        what = "a plan with persistent values is called" if ours else f"{kind.__name__}, a hook, is entered"
+        self._object(f"{source_line()}: {what} in the step, which would see nothing of a replay; do this outside")
+
     def reads_grad(self, variable: Variable) -> None:
         if variable._grad is not None and variable.creator is None and not self._walking:
             self._grads_read.append((variable, source_line()))
