@@ -138,7 +138,7 @@ def _forward_block(f: int, tiles: int, x: int, y: int) -> int:
     """Tiles per block: what keeps both transformed sides in the second-level cache beside what is fetched for later."""
     if f < STRIDED and tiles < 96:
         return _block(tiles, 24)
-    return _block(tiles, 36 if x + y <= 192 else 24 if f >= STRIDED and x + y > 256 else 48)
+    return _block(tiles, 36 if x + y <= 192 else 24 if x + y > 256 else 48)
 
 
 def _backward_block(f: int, tiles: int, x: int, y: int) -> int:
