@@ -33,6 +33,7 @@ from undertow.errors import UndertowError
 from undertow.functions.tap import tap
 from undertow.plans import check
 from undertow.plans.arena import Arena
+from undertow.plans.buffers import Buffers
 from undertow.plans.dry import DryRecorder
 from undertow.plans.gradient import Gradient
 from undertow.plans.program import NoRoom, Program, Stale
@@ -382,7 +383,7 @@ class PassPlan:
             if number is not None and first is not None:  # nobody reads some tops of sources
                 kept[str(j)] = number, first
         lasting = frozenset(n for n, value in enumerate(recorder.values) if value.is_leaf)
-        return Program(recorder, Result(None), lasting, kept, {}, memory)
+        return Program(recorder, Result(None), lasting, kept, Buffers(), memory)
 
     # --- running ----------------------------------------------------------------------------------------
 

@@ -15,13 +15,15 @@ from undertow.core.modes import modes
 from undertow.core.variable import Variable
 from undertow.plans import check
 from undertow.plans.arena import arena
+from undertow.plans.buffers import Buffers
 from undertow.plans.compare import compare, kept_objects
 from undertow.plans.dry import DryRecorder, NotDry
+from undertow.plans.handed import hand_out
 from undertow.plans.keep import Keeper, Kept, Watch
 from undertow.plans.program import Program, Stale
 from undertow.plans.reach import Places, Reach
 from undertow.plans.record import Made, Recorder
-from undertow.plans.results import Leaf, Result, build, describe, leaves
+from undertow.plans.results import Result, build, describe, leaves, without
 from undertow.plans.watched import Watched, learned, sums
 
 _log = logging.getLogger("undertow.plan")
@@ -76,7 +78,7 @@ class Planned:
         self._keeper = Keeper(persistent)
         self._dry = dry
         self._plans: OrderedDict[Hashable, _Seen | _Unplanned | _Replayed] = OrderedDict()
-        self._buffers: dict[int, np.ndarray] = {}
+        self._buffers = Buffers()
         self._said: set[str] = set()
         self._refused: str | None = None
         self.last: Program | None = None
@@ -173,37 +175,39 @@ class Planned:
         with recorder:
             returned = self.step(*arguments)
         recorder.finish()
-        _take_back(lent)
+        returned, unreached = without(returned, _take_back(lent))
         self._keeper.store_recorded(recorder)
         result = describe(returned, recorder)
-        recorder.look_for_gradients([leaf.value for leaf in leaves(result.layout) if leaf.kind == "grad"])
-        if recorder.problem or result.problem:
-            self._give_up(key, recorder.problem or result.problem or "")
-            return returned
-        if first is None:
-            recorder.let_go()
-            self._remember(key, _Seen(recorder, result, sums(arguments)))
-            return returned
-        found = compare(first.recorder, recorder, (first.result, result))
-        problem = found.problem or _open_result(recorder, result)
+        gradients = [leaf.value for leaf in leaves(result.layout) if leaf.kind == "grad"]
+        recorder.look_for_gradients([*(recorder.values[number].variable for number in gradients), *unreached])
+        problem = recorder.problem or result.problem or _open_result(recorder, result)
         if problem is not None:
             self._give_up(key, problem)
+            return returned
+        if first is None:
+            handed = build(result.layout, lambda leaf: hand_out(leaf, recorder, stays=True))
+            recorder.let_go()
+            self._remember(key, _Seen(recorder, result, sums(arguments)))
+            return handed
+        found = compare(first.recorder, recorder, (first.result, result))
+        if found.problem is not None:
+            self._give_up(key, found.problem)
             return returned
         watch = None if found.doubt is None else _watched(first, recorder, arguments)
         if watch is not None and watch.all_arguments(first.arguments):
             first.waits = f"{found.doubt} may depend on the arguments: planning waits for a call with others"
             self._remember(key, first)
             self._say(first.waits)
-            return returned
-        copies = build(result.layout, lambda leaf: _copied(leaf, recorder))
+            return build(result.layout, lambda leaf: hand_out(leaf, recorder, stays=True))
         plan = self._plan(key, first.recorder, recorder, result)
+        stay = plan.program.stays
         used = {id(plan.program.variable(n)) for n in plan.program.lasting} | {id(o) for o in plan.kept_objects}
         plan.places = Reach(self.step).places(used)
         if watch:
             first.waits = None
             first.recorder.forget_values(recorder)
             plan.watch, plan.first = watch, first
-        return copies
+        return build(result.layout, lambda leaf: hand_out(leaf, recorder, stays=stay(leaf.value)))
 
     def _record_dry(self, key: Hashable, arguments: tuple[Any, ...]) -> bool:
         """Plan without a real run, where that can be done."""
@@ -271,8 +275,9 @@ def plan(step: Callable[..., Any], persistent: Iterable[str] = ()) -> Planned:
     reads gradients other than to return them, is not planned. A parameter or layer that is replaced by another makes
     another plan.
 
-    What is returned is a copy and cannot be differentiated further. Reading another Variable of a planned step is
-    an error, except those whose `name` is in `persistent`: see `Planned.kept`.
+    What is returned cannot be differentiated further: a walk backward that comes to it is an error. Gradients,
+    parameters and arguments are returned as they are, all else as copies. Reading another Variable of a planned
+    step is an error, except those whose `name` is in `persistent`: see `Planned.kept`.
 
     Other shapes, types or modes make another plan. Hooks make the step run unplanned while they are active. With
     the environment variable UNDERTOW_CHECK_PLAN=n every n-th replay is compared with a real run.
@@ -345,10 +350,12 @@ def _lend_gradients(recorder: Recorder | None) -> tuple[list[Variable], list[tup
     return list(leaves.values()), lent
 
 
-def _take_back(lent: Sequence[tuple[Variable, np.ndarray]]) -> None:
-    for variable, zeros in lent:
-        if variable.grad is zeros:
-            variable.clear_grad()
+def _take_back(lent: Sequence[tuple[Variable, np.ndarray]]) -> list[tuple[Variable, np.ndarray]]:
+    """Clear the zeros that are still there; which ones."""
+    there = [(variable, zeros) for variable, zeros in lent if variable.grad is zeros]
+    for variable, _ in there:
+        variable.clear_grad()
+    return there
 
 
 def _open_result(recorder: Recorder, result: Result) -> str | None:
@@ -361,11 +368,3 @@ def _open_result(recorder: Recorder, result: Result) -> str | None:
                 f"{value.where}: the step records a graph but does not call backward(); use no_grad() if none is wanted"
             )
     return None
-
-
-def _copied(leaf: Leaf, recorder: Recorder) -> Any:
-    variable = recorder.values[leaf.value].variable
-    if leaf.kind == "grad":
-        return None if variable.grad is None else variable.grad.copy()
-    copy = variable.data.copy()
-    return copy if leaf.kind == "array" else Variable(copy, variable.name, requires_grad=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,8 +11,10 @@ from undertow.core.variable import Variable
 from undertow.kernels.cpu.raw import plan_update
 from undertow.kernels.cpu.raw.tensor import scratch
 from undertow.plans.arena import Arena, Slot, arena, arrange
+from undertow.plans.buffers import Buffers
 from undertow.plans.gone import withdraw
 from undertow.plans.gradient import Gradient
+from undertow.plans.handed import Handing
 from undertow.plans.lower import lower
 from undertow.plans.ordinary import Ordinary
 from undertow.plans.record import Alias, Argument, Made, Outside, Recorder
@@ -59,7 +60,7 @@ class Program:
         result: Result,
         lasting: frozenset[int],
         kept: dict[str, tuple[int, int]],
-        buffers: dict[int, np.ndarray],
+        buffers: Buffers,
         memory: Arena = arena,
     ) -> None:
         self.values, self.calls, self.walks = recorder.values, recorder.calls, recorder.walks
@@ -76,11 +77,21 @@ class Program:
             d for d, _ in kept.values()
         }
         self.returned = {self.root(number) for number in self.returned}
-        self._grads_returned = {leaf.value for leaf in leaves(self.layout) if leaf.kind == "grad"}
+        self._grads_returned = {leaf.value for leaf in leaves(self.layout) if self._has_gradient(leaf)}
+        self._handing = Handing(self)
         self._grads_kept = {g for _, g in kept.values()}
         self._variables = [self._own_variable(number) for number in range(len(self.values))]
         self._awake = False
         self._lower()
+
+    def _has_gradient(self, leaf: Leaf) -> bool:
+        """Whether the gradient of a leaf that the step has made is returned, by itself or in its Variable."""
+        value = self.values[leaf.value]
+        return leaf.kind == "grad" or (leaf.kind == "variable" and value.is_leaf and value.requires_grad)
+
+    def stays(self, number: int) -> bool:
+        """Whether the Variable of a recorded value is left as it is."""
+        return number in self.lasting or self.is_outside(number)
 
     def _own_variable(self, number: int) -> Variable:
         value = self.values[number]
@@ -376,16 +387,12 @@ class Program:
     def gradient_buffer(self, number: int) -> np.ndarray:
         """An array for the gradient of a leaf: the one used in every replay, if nobody holds it."""
         variable = self._variables[number]
-        key = id(variable)
         shape = self.values[number].shape
-        home = self._homes.get(key)
+        home = self._homes.get(id(variable))
         if home is not None and variable.grad is None and number not in self._grads:
             return home
         if number in self.lasting and variable.grad is None and number not in self._grads:
-            buffer = self.buffers.get(key)
-            if buffer is None or sys.getrefcount(buffer) > 3 or buffer.shape != shape:
-                buffer = self.buffers[key] = np.empty(shape, self.values[number].dtype)
-            return buffer
+            return self.buffers.take(variable, shape, self.values[number].dtype)
         return np.empty(shape, self.values[number].dtype)
 
     def sink(self, number: int) -> np.ndarray | None:
@@ -430,7 +437,7 @@ class Program:
             self._load()
             try:
                 self._walk_through()
-                result = build(self.layout, self._returned)
+                result = build(self.layout, self._handing.out)
                 if store is not None:
                     self.keep_into(store)
                 return result
@@ -559,7 +566,7 @@ class Program:
             variable = self._variables[number]
             if variable.grad is not None:
                 variable.grad = variable.grad + gradient
-            elif gradient is self._homes.get(id(variable)) or gradient is self.buffers.get(id(variable)):
+            elif gradient is self._homes.get(id(variable)) or self.buffers.own(variable, gradient):
                 variable.grad = gradient
             else:
                 variable.grad = np.array(gradient, order="C")
@@ -567,15 +574,6 @@ class Program:
                 self._saved_grads[number] = np.asarray(variable.grad)
         self._grads.clear()
         self._own_sums.clear()
-
-    def _returned(self, leaf: Leaf) -> Any:
-        if leaf.kind == "grad":
-            grad = self._variables[leaf.value].grad
-            return None if grad is None else grad.copy()
-        copy = copy_out(self.array(leaf.value))
-        if leaf.kind == "array":
-            return copy
-        return Variable(copy, self._variables[leaf.value].name, requires_grad=False)
 
     def _let_go(self) -> None:
         """Forget arguments and what ordinary operations made; slots stay where they are."""

@@ -350,12 +350,12 @@ class Recorder(FunctionHook):
         for array, name in self._ledger.changed():
             self._object(f"{lines.get(id(array), '')}the step changes {name}; do this after it, outside")
 
-    def look_for_gradients(self, returned: Sequence[int]) -> None:
-        """Object where Python code has read gradients other than to return them (numbers of values, once a reading).
+    def look_for_gradients(self, returned: Sequence[Variable]) -> None:
+        """Object where Python code has read gradients other than to return them (whose, once a reading).
 
         What it does with them once, such as clipping where they are large, a replay would leave out.
         """
-        handed_on = [id(self.values[number].variable) for number in returned]
+        handed_on = [id(variable) for variable in returned]
         for variable, line in self._grads_read:
             if id(variable) in handed_on:
                 handed_on.remove(id(variable))

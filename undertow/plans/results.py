@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -85,3 +85,19 @@ def build(layout: Any, make: Callable[[Leaf], Any]) -> Any:
         return {key: build(item, make) for key, item in items}
     made = [build(item, make) for item in items]
     return tuple(made) if kind == "tuple" else made
+
+
+def without(returned: Any, lent: Sequence[tuple[Variable, np.ndarray]]) -> tuple[Any, list[Variable]]:
+    """What a step returned, with None where it returned a lent gradient, and the Variables that had those."""
+    found: list[Variable] = []
+
+    def cleaned(item: Any) -> Any:
+        if type(item) in (tuple, list):
+            return type(item)(cleaned(part) for part in item)
+        if type(item) is dict:
+            return {key: cleaned(part) for key, part in item.items()}
+        owners = [variable for variable, zeros in lent if zeros is item]
+        found.extend(owners)
+        return None if owners else item
+
+    return cleaned(returned) if lent else returned, found

@@ -31,6 +31,7 @@ class Unit:
         self.outputs = tuple(y for y in made if y not in read) or tuple(made[-1:])
         self.where = recorded[0].where
         self._scripts: dict[str, tuple[tuple[int, ...], Script]] = {}
+        self._before: dict[str, tuple[tuple[int, ...], Script]] = {}  # gradients may lie in two places in turn
 
     def play(self, name: str, key: tuple[int, ...], note: Callable[[], None]) -> None:
         """Let kernels run, at the latest in `Program.finish`: those that `note` calls, noted the first time and
@@ -40,6 +41,11 @@ class Unit:
         slots need not be among them. `note` holds the arrays at the addresses, so that they live until then.
         """
         kept = self._scripts.get(name)
+        if kept is not None and kept[0] != key:
+            last, kept = kept, self._before.get(name)
+            self._before[name] = last
+            if kept is not None:
+                self._scripts[name] = kept
         if kept is None or kept[0] != key:
             self.program.finish()  # noting may move the scratch memory, which scripts that wait have noted
             kept = key, self._noted(name, key, note)
@@ -53,6 +59,7 @@ class Unit:
     def forget_scripts(self) -> None:
         """Called when the memory has other addresses."""
         self._scripts.clear()
+        self._before.clear()
 
     def reads_back(self, number: int) -> bool:
         """Whether the backward reads this value again."""
