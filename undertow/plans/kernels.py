@@ -99,10 +99,11 @@ class ConvKernel:
         return self.groups == 1 and self.layer.kind == "rows"
 
     def backward_weights(
-        self, x: Tensor, gy: Tensor, gw: int, *, subtract: bool = False, make: Make | None = None
+        self, x: Tensor, gy: Tensor, gw: int, *, subtract: bool = False, ruined: int = 0, make: Make | None = None
     ) -> None:
         """gw = the OIHW gradient of the weights, at this address; or gw -= it.
 
+        ruined: 0, or, when it is subtracted, the address of an int64 that becomes 1 where gw is then not finite.
         make: makes gy row by row, see `direct.rows_backward_weights`.
         """
         layer, memory = self.layer, scratch()
@@ -111,15 +112,16 @@ class ConvKernel:
                 found = memory.take(self.packed_bytes) if subtract else gw
                 depthwise.backward_weights(x, gy, found, layer.window, memory)
                 if subtract:
-                    plan_update.accumulate(gw, found, self.packed_bytes // 4, 1.0)
+                    self._subtract(found, gw, ruined)
             return
         for g in range(self.groups):
             xs, gys = self._inputs(x, g), self._outputs(gy, g)
-            layer.backward_weights_oihw(xs, gys, gw + g * self._step, memory, subtract=subtract, make=make)
+            at = gw + g * self._step
+            layer.backward_weights_oihw(xs, gys, at, memory, subtract=subtract, ruined=ruined, make=make)
 
     def backward_both(
         self, gy: Tensor, x: Tensor, ahead: Ahead | None, w: int, gx: Tensor, gw: int, *, accumulate: bool,
-        subtract: bool,
+        subtract: bool, ruined: int,
     ) -> None:  # fmt: skip
         """`backward_data` and `backward_weights` of a depthwise convolution at once."""
         memory = scratch()
@@ -129,7 +131,14 @@ class ConvKernel:
                 gy, x, ahead, w, gx, found, self.layer.window, memory, accumulate=accumulate
             )
             if subtract:
-                plan_update.accumulate(gw, found, self.packed_bytes // 4, 1.0)
+                self._subtract(found, gw, ruined)
+
+    def _subtract(self, gradient: int, gw: int, ruined: int) -> None:
+        """Depthwise weights at gw -= gradient."""
+        count = self.packed_bytes // 4
+        plan_update.accumulate(gw, gradient, count, 1.0)
+        if ruined:
+            plan_update.find_infinite(gw, count, ruined)
 
     def _inputs(self, x: Tensor, g: int) -> Tensor:
         return x if self.groups == 1 else x.channels(g * self.layer.inputs, self.layer.inputs)

@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from undertow.core.variable import Variable
-from undertow.kernels.cpu.raw import plan_update
-from undertow.kernels.cpu.raw.tensor import scratch
 from undertow.plans.arena import Arena, Slot, arena, arrange
 from undertow.plans.buffers import Buffers
 from undertow.plans.gone import withdraw
@@ -399,12 +397,13 @@ class Program:
         """Where a leaf's gradient is to be subtracted in this replay instead of going to its `.grad`."""
         return self._sinks.get(id(self._variables[number])) if number in self.lasting else None
 
-    def search(self, sink: np.ndarray) -> None:
-        """Look for numbers in a sink that are not finite, while it is in cache; only calls kernels.
+    @property
+    def ruined(self) -> int:
+        """The address of an int64 that kernels let become 1 where numbers they leave in a sink are not finite.
 
-        A unit that does so in its backward adds the sink's id to `searched` each time.
+        A unit whose kernels look at all of a sink in its backward adds the sink's id to `searched` each time.
         """
-        plan_update.find_infinite(sink.ctypes.data, sink.size, scratch(), self._ruined.ctypes.data)
+        return int(self._ruined.ctypes.data)
 
     def finite_sinks(self) -> set[int]:
         """The ids of sinks that the last replay has searched, if it found nothing."""

@@ -297,6 +297,7 @@ class ConvUnit(Unit):
         if self.wants_x:
             gx = program.gradient(self.x)
         target = None if gw is None else _at(gw)
+        ruined = 0 if sink is None else program.ruined
         adds = gx is not None and gx.claim()
         affine: tuple[Array, ...] = ()
         if self.norm is not None:
@@ -310,7 +311,7 @@ class ConvUnit(Unit):
                 ahead = None if self.ahead is None else self.ahead.as_ahead()
                 self.kernel.backward_both(
                     self.tg, self.tx, ahead, _at(weights), gx.slot.tensor, target, accumulate=adds,
-                    subtract=sink is not None,
+                    subtract=sink is not None, ruined=ruined,
                 )  # fmt: skip
                 return
 
@@ -323,9 +324,9 @@ class ConvUnit(Unit):
             if target is not None:
                 make = self._row_maker() if self.by_rows else None
                 gy = self.ty if self.by_rows else self.tg  # of the former only the shape counts
-                self.kernel.backward_weights(self.tx, gy, target, subtract=sink is not None, make=make)
-            if sink is not None:
-                program.search(sink)
+                self.kernel.backward_weights(
+                    self.tx, gy, target, subtract=sink is not None, ruined=ruined, make=make
+                )
             if not self.kernel.data_first:
                 to_input()
 

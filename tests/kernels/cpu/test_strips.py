@@ -46,7 +46,14 @@ def _gradients(n, ci, co, h, w, kernel, geometry, surplus, rng):
     memory = GuardedScratch()
     begin()
     strips.backward_weights(x.tensor, gy.tensor, found[1].ctypes.data, window, memory, subtract=False)
-    strips.backward_weights(x.tensor, gy.tensor, taken[1].ctypes.data, window, memory, subtract=True)
+    told = np.zeros(2, np.int64)  # of what is finite, then of one number that is not
+    ruined = taken.copy()
+    ruined[1:-1].flat[rng.integers(0, ruined[1:-1].size)] = np.inf
+    for target, which in ((taken, told), (ruined, told[1:])):
+        strips.backward_weights(
+            x.tensor, gy.tensor, target[1].ctypes.data, window, memory, subtract=True, ruined=which.ctypes.data
+        )
+    assert told.tolist() == [0, 1]
     for guarded in (x, gy, memory):
         guarded.check()
     for result in (found, taken):

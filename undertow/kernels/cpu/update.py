@@ -8,7 +8,6 @@ import numpy as np
 
 from undertow.errors import ShapeError
 from undertow.kernels.cpu.raw import plan_update as raw
-from undertow.kernels.cpu.raw.tensor import scratch
 from undertow.kernels.cpu.scripts import Script
 
 Array = np.ndarray
@@ -97,12 +96,12 @@ class AllFinite:
 
     def _note(self, arrays: Sequence[Array]) -> None:
         for a in arrays:
-            raw.find_infinite(a.ctypes.data, a.size, scratch(), self._found.ctypes.data)
+            raw.find_infinite(a.ctypes.data, a.size, self._found.ctypes.data)
 
 
 def all_finite(x: Array) -> bool:
     """`reference.all_finite`."""
-    return raw.all_finite(x.ctypes.data, x.size, scratch())
+    return raw.all_finite(x.ctypes.data, x.size)
 
 
 def _check(arrays: tuple[Array, ...]) -> None:

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from undertow.kernels.cpu.raw import direct, packing, plan_unpack, pointwise, strips, winograd
+from undertow.kernels.cpu.raw import direct, packing, plan_unpack, plan_update, pointwise, strips, winograd
 from undertow.kernels.cpu.raw.direct import Make, Walk, Window
 from undertow.kernels.cpu.raw.parts import PLAIN, Epilogue
 from undertow.kernels.cpu.raw.tensor import Scratch, Tensor
@@ -164,24 +164,37 @@ class Convolution:
             self.backward_data(gy, packed, gx, memory, accumulate=accumulate)
 
     def backward_weights_oihw(
-        self, x: Tensor, gy: Tensor, gw: int, memory: Scratch, *, subtract: bool = False, make: Make | None = None
+        self,
+        x: Tensor,
+        gy: Tensor,
+        gw: int,
+        memory: Scratch,
+        *,
+        subtract: bool = False,
+        ruined: int = 0,
+        make: Make | None = None,
     ) -> None:
-        """gw = gradient of the weights as OIHW, or gw -= it. make: as for `backward_weights`."""
+        """gw = gradient of the weights as OIHW, or gw -= it. make: as for `backward_weights`.
+
+        ruined: 0, or, when it is subtracted, the address of an int64 that becomes 1 where gw is then not finite.
+        """
         if self.kind == "winograd":
             win, form = self.window, winograd.OIHW_MINUS if subtract else winograd.OIHW
-            winograd.backward_weights(x, gy, gw, win.top, win.left, self.form, memory, form)
+            winograd.backward_weights(x, gy, gw, win.top, win.left, self.form, memory, form, ruined)
             return
         if pointwise.takes(x, gy, self.window):
-            pointwise.backward_weights(x, gy, gw, self.window, memory, subtract=subtract)
+            pointwise.backward_weights(x, gy, gw, self.window, memory, subtract=subtract, ruined=ruined)
             return
         if self.kind == "direct" and strips.takes(x, gy, self.window):
-            strips.backward_weights(x, gy, gw, self.window, memory, subtract=subtract)
+            strips.backward_weights(x, gy, gw, self.window, memory, subtract=subtract, ruined=ruined)
             return
         with memory.frame():
             packed = memory.take(self.packed_size)
             self.backward_weights(x, gy, packed, memory, make)
             if subtract:
                 plan_unpack.subtract(packed, self.inputs, self.outputs, self.taps, gw, memory)
+                if ruined:
+                    plan_update.find_infinite(gw, self.outputs * self.inputs * self.taps, ruined)
             else:
                 self.unpack(packed, gw, memory)
 

@@ -6,7 +6,6 @@ import numpy as np
 
 from undertow.kernels.cpu.library import Kernels
 from undertow.kernels.cpu.raw.parts import ceil_div
-from undertow.kernels.cpu.raw.tensor import Scratch
 from undertow.kernels.cpu.threads import team
 
 _update = Kernels("plan_update")
@@ -30,18 +29,16 @@ def move(rule: str, arrays: tuple[int, ...], count: int, numbers: int) -> None:
     )
 
 
-def all_finite(values: int, count: int, memory: Scratch) -> bool:
+def all_finite(values: int, count: int) -> bool:
     """Whether there is no NaN and no infinity among them."""
     found = np.zeros(1, np.int64)
-    find_infinite(values, count, memory, found.ctypes.data)
+    find_infinite(values, count, found.ctypes.data)
     return not found[0]
 
 
-def find_infinite(values: int, count: int, memory: Scratch, found: int) -> None:
+def find_infinite(values: int, count: int, found: int) -> None:
     """The int64 at `found` becomes 1 where there is a NaN or an infinity."""
-    with memory.frame():
-        tmp = memory.take(64 * team().size)
-        team().run(
-            ceil_div(count, _UNIT),
-            lambda t, a, b: _update.find_infinite(values, a * _UNIT, min(count, b * _UNIT), tmp + 64 * t, found),
-        )
+    team().run(
+        ceil_div(count, _UNIT),
+        lambda t, a, b: _update.find_infinite(values, a * _UNIT, min(count, b * _UNIT), found),
+    )

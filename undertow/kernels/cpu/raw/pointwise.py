@@ -147,8 +147,12 @@ def _even(n: int, most: int) -> int:
     return ceil_div(n, ceil_div(n, most))
 
 
-def backward_weights(x: Tensor, gy: Tensor, gw: int, win: Window, memory: Scratch, *, subtract: bool) -> None:
-    """OIHW numbers at gw = gradient of the weights, or -= it."""
+def backward_weights(
+    x: Tensor, gy: Tensor, gw: int, win: Window, memory: Scratch, *, subtract: bool, ruined: int = 0
+) -> None:
+    """OIHW numbers at gw = gradient of the weights, or -= it; the int64 at ruined (or 0) becomes 1 where they are then
+    not finite.
+    """
     runs = _runs(x, gy, win)
     assert runs is not None
     cut = _cut(runs, x.c, gy.c, team().size)
@@ -172,23 +176,29 @@ def backward_weights(x: Tensor, gy: Tensor, gw: int, win: Window, memory: Scratc
                     x.address + 4 * i, runs.run, runs.pixel, gy.address + 4 * o, gy.stride, inputs, outputs,
                     runs.number, runs.width, cut.runs, cut.blocks * s // cut.slices, cut.blocks * (s + 1) // cut.slices,
                     parts + size * (item if cut.slices > 1 else t), tmp + t * step, w if cut.slices == 1 else 0,
-                    4 * x.c, subtract,
+                    4 * x.c, subtract, ruined,
                 )  # fmt: skip
 
         team().run(cut.slices * pieces, call)
         if cut.slices > 1:
-            _add_up(parts, size, cut, [piece(number) for number in range(pieces)], 4 * x.c, subtract)
+            _add_up(parts, size, cut, [piece(number) for number in range(pieces)], 4 * x.c, subtract, ruined)
 
 
 def _add_up(
-    parts: int, size: int, cut: _Cut, pieces: list[tuple[int, int, int, int, int]], row: int, subtract: bool
+    parts: int,
+    size: int,
+    cut: _Cut,
+    pieces: list[tuple[int, int, int, int, int]],
+    row: int,
+    subtract: bool,
+    ruined: int,
 ) -> None:
     """The slices' results to the weights, rows of `row` bytes."""
 
     def call(t: int, low: int, high: int) -> None:
         for number, (_, _, outputs, inputs, w) in enumerate(pieces):
             _pointwise.add_up(
-                parts + number * size, size * len(pieces), cut.slices, inputs, outputs, w, row, subtract,
+                parts + number * size, size * len(pieces), cut.slices, inputs, outputs, w, row, subtract, ruined,
                 low, min(high, outputs),
             )  # fmt: skip
 

@@ -28,8 +28,12 @@ def _row(gy: Tensor, win: Window) -> int:
     return win.kh * win.sx * (gy.w + (win.kw - 1) * win.dx // win.sx) * 4 * _STRIP
 
 
-def backward_weights(x: Tensor, gy: Tensor, gw: int, win: Window, memory: Scratch, *, subtract: bool) -> None:
-    """OIHW numbers at gw = gradient of the weights, or -= it."""
+def backward_weights(
+    x: Tensor, gy: Tensor, gw: int, win: Window, memory: Scratch, *, subtract: bool, ruined: int = 0
+) -> None:
+    """OIHW numbers at gw = gradient of the weights, or -= it; the int64 at ruined (or 0) becomes 1 where they are then
+    not finite.
+    """
     tiles, strips, R = ceil_div(gy.c, _TILE), ceil_div(x.c, _STRIP), gy.n * gy.h
     most = max(1, _SUMS // (win.taps * _TILE * 4 * _STRIP))
     blocks = min(tiles, max(2 * ceil_div(tiles, 2 * most), ceil_div(_ITEMS, strips)))
@@ -48,7 +52,7 @@ def backward_weights(x: Tensor, gy: Tensor, gw: int, win: Window, memory: Scratc
                 first, last = _TILE * (tiles * b // blocks), min(gy.c, _TILE * (tiles * (b + 1) // blocks))
                 _strips.backward_weights(
                     x.address, x.stride, x.h, x.w, panels, gy.h, gy.w, *win, x.c, gy.c, gy.pixels, rows, R,
-                    first, last, _STRIP * s, _STRIP * ((s + 1) % strips), gw, subtract,
+                    first, last, _STRIP * s, _STRIP * ((s + 1) % strips), gw, subtract, ruined,
                     tmp + t * step, tmp + t * step + copy,
                 )  # fmt: skip
 

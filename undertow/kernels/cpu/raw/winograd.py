@@ -262,16 +262,36 @@ def _few_input(x: Tensor, top: int, left: int, f: int, grid: Grid, v: int, tmp: 
 
 
 def backward_weights(
-    x: Tensor, gy: Tensor, gw: int, top: int, left: int, f: int, memory: Scratch, form: int = PACKED
+    x: Tensor,
+    gy: Tensor,
+    gw: int,
+    top: int,
+    left: int,
+    f: int,
+    memory: Scratch,
+    form: int = PACKED,
+    ruined: int = 0,
 ) -> None:
-    """Gradient of the weights, as PACKED or OIHW; OIHW_MINUS: subtracted from what stands at gw."""
+    """Gradient of the weights, as PACKED or OIHW; OIHW_MINUS: subtracted from what stands at gw.
+
+    ruined: 0, or the address of an int64 that becomes 1 where the difference is not finite.
+    """
     grid = grid_of(x, gy, top, left, f)
     run = _few_backward_weights if f < STRIDED and _few(grid.tiles, x.c, gy.c) else _many_backward_weights
-    run(x, gy, gw, top, left, f, grid, memory, form)
+    run(x, gy, gw, top, left, f, grid, memory, form, ruined)
 
 
 def _few_backward_weights(
-    x: Tensor, gy: Tensor, gw: int, top: int, left: int, f: int, grid: Grid, memory: Scratch, form: int
+    x: Tensor,
+    gy: Tensor,
+    gw: int,
+    top: int,
+    left: int,
+    f: int,
+    grid: Grid,
+    memory: Scratch,
+    form: int,
+    ruined: int,
 ) -> None:
     nn, tiles = tile_of(f) ** 2, grid.tiles
     own = _TMP + _BLOCK + nn * (128 + tiles * 128 + 2 * min(x.c, _KU) * 64 + 2 * _PAD)
@@ -284,14 +304,23 @@ def _few_backward_weights(
         def call(t: int, p0: int, p1: int) -> None:
             _winograd.few_backward_weights(
                 form, f, v, gy.address, gy.stride, gy.h, gy.w, gw, x.c, gy.c, grid.address, tiles,
-                p0, p1, tmp + t * step,
+                p0, p1, tmp + t * step, ruined,
             )  # fmt: skip
 
         over_panels(ceil_div(gy.c, 16), call)
 
 
 def _many_backward_weights(
-    x: Tensor, gy: Tensor, gw: int, top: int, left: int, f: int, grid: Grid, memory: Scratch, form: int
+    x: Tensor,
+    gy: Tensor,
+    gw: int,
+    top: int,
+    left: int,
+    f: int,
+    grid: Grid,
+    memory: Scratch,
+    form: int,
+    ruined: int,
 ) -> None:
     nn, tiles, panels = tile_of(f) ** 2, grid.tiles, ceil_div(gy.c, 16)
     T = _backward_block(f, tiles, x.c, gy.c)
@@ -315,6 +344,6 @@ def _many_backward_weights(
         team().run(
             panels,
             lambda t, a, b: _weights.backward(
-                form, f, u + a * x.c * 64, us, gw, x.c, gy.c, a, b, 0, x.c, tmp + t * step
+                form, f, u + a * x.c * 64, us, gw, x.c, gy.c, a, b, 0, x.c, tmp + t * step, ruined
             ),
         )

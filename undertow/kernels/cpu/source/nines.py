@@ -7,7 +7,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from undertow.kernels.cpu.source.simd import I32, I64, LANES, VBYTES, pointer
+from undertow.kernels.cpu.source.simd import I32, I64, LANES, VBYTES, ZERO, fma_value, pointer, vector
 
 TAPS = 9
 
@@ -31,16 +31,22 @@ def _vectors(builder, base, step):
 def _deliver(name, subtract):
     @intrinsic
     def deliver(typingctx, source, step, to):
-        """Nine vectors at source, step bytes apart, to rows of nine floats: they become, or are lessened by, them."""
+        """Nine vectors at source, step bytes apart, to rows of nine floats: they become, or are lessened by, them.
+
+        Returns 0 times what is written, summed up: NaN where that is not finite.
+        """
 
         def codegen(context, builder, sig, args):
-            v = [builder.load(p, align=4) for p in _vectors(builder, args[0], args[1])]
+            v, bad = [builder.load(p, align=4) for p in _vectors(builder, args[0], args[1])], ZERO
             for n, p in enumerate(_vectors(builder, args[2], ir.Constant(I64, VBYTES))):
                 row = _picked(builder, v, [(k % TAPS, k // TAPS) for k in range(n * LANES, (n + 1) * LANES)])
-                builder.store(builder.fsub(builder.load(p, align=4), row) if subtract else row, p, align=4)
-            return context.get_dummy_value()
+                if subtract:
+                    row = builder.fsub(builder.load(p, align=4), row)
+                builder.store(row, p, align=4)
+                bad = fma_value(builder, row, ZERO, bad)
+            return bad
 
-        return types.void(types.int64, types.int64, types.int64), codegen
+        return vector(types.int64, types.int64, types.int64), codegen
 
     deliver.__name__ = name
     return deliver

@@ -12,9 +12,8 @@ from undertow.kernels.cpu.source.simd import (
     load_float,
     load_part,
     splat,
-    store,
-    store_int,
     store_part,
+    tell_nan,
     zero,
 )
 
@@ -85,8 +84,8 @@ def caffe(values, gradient, history, numbers, i0, i1):
 
 
 @kernel
-def find_infinite(x, i0, i1, tmp, found):
-    """The int64 at `found` becomes 1 where a NaN or an infinity is among floats i0..i1. tmp: a vector.
+def find_infinite(x, i0, i1, found):
+    """The int64 at `found` becomes 1 where a NaN or an infinity is among floats i0..i1.
 
     A sum of 0 * x is 0 as long as all x are finite.
     """
@@ -103,7 +102,4 @@ def find_infinite(x, i0, i1, tmp, found):
     while i < i1:
         a = fma(load_part(x + 4 * i, i1 - i), nothing, a)
         i += LANES
-    store(tmp, (a + b) + (c + d))
-    for k in range(LANES):
-        if load_float(tmp + 4 * k) != 0:
-            store_int(found, 1)
+    tell_nan((a + b) + (c + d), found)

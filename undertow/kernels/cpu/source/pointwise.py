@@ -12,7 +12,7 @@ from undertow.kernels.cpu.source.compiler import inline, kernel
 from undertow.kernels.cpu.source.direct import epilogue
 from undertow.kernels.cpu.source.micro import ROWS, nr, tr
 from undertow.kernels.cpu.source.packing import pack
-from undertow.kernels.cpu.source.simd import LANES, load_part, prefetch, store_part
+from undertow.kernels.cpu.source.simd import LANES, fma, load_part, prefetch, store_part, tell_nan, zero
 
 KC = 512  # rows of B per pass of a product: a strip is 64 KB, which tiles read from the second cache as fast
 NEAR = 1 << 15  # bytes of B that stay in cache anyway
@@ -104,12 +104,13 @@ def few_forward(x, xs, w, y, ys, P, K, N, p0, p1, tmp, acc, bias, slope, sums, s
 
 
 @kernel
-def backward_weights(x, xr, xs, dy, ds, Ci, Co, R, W, T, b0, b1, dW, tmp, w, ws, subtract):
+def backward_weights(x, xr, xs, dy, ds, Ci, Co, R, W, T, b0, b1, dW, tmp, w, ws, subtract, ruined):
     """dW from blocks b0..b1 of T runs of W pixels out of R runs; overwrites it.
 
     xr, xs: bytes of x from run to run and from pixel to pixel within one; W is 1 where all pixels are xr apart.
     dW: panels of input channels, [ceil(Ci/16)][Co][16]. w: 0, or rows of Ci floats ws bytes apart that become (or
-    from which is taken, if subtract) the result. tmp: T * W * 128 bytes.
+    from which is taken, if subtract) the result. tmp: T * W * 128 bytes. ruined: 0, or an int64 that becomes 1 where
+    what is written to w is not finite.
     """
     for b in range(b0, b1):
         last = b + 1 == b1
@@ -120,18 +121,18 @@ def backward_weights(x, xr, xs, dy, ds, Ci, Co, R, W, T, b0, b1, dW, tmp, w, ws,
             n, width, step = 1, n, xr
         target = w if last else 0
         _block(
-            xb, xr, step, yb, ds, Ci, Co, n, width, b > b0, x_ahead, y_ahead, dW, tmp, target, ws, subtract
+            xb, xr, step, yb, ds, Ci, Co, n, width, b > b0, x_ahead, y_ahead, dW, tmp, target, ws, subtract, ruined
         )  # fmt: skip
 
 
 @kernel
-def _block(x, xr, xs, dy, ds, Ci, Co, R, W, acc, x_ahead, y_ahead, dW, tmp, w, ws, subtract):
+def _block(x, xr, xs, dy, ds, Ci, Co, R, W, acc, x_ahead, y_ahead, dW, tmp, w, ws, subtract, ruined):
     """One block of R runs. x_ahead, y_ahead: where the next one lies, or 0.
 
     While a tile is computed, a column of cache lines is asked for that a later one needs: first of the next strip of
     x, then of dy, of the next block or, in the first strip of the first block, of the tile behind this one.
     """
-    line = 0
+    line, bad = 0, zero()
     for c in range(0, Ci, STRIP):
         cols = min(STRIP, Ci - c)
         B, br, bs = x + 4 * c, xr, xs
@@ -157,7 +158,8 @@ def _block(x, xr, xs, dy, ds, Ci, Co, R, W, acc, x_ahead, y_ahead, dW, tmp, w, w
                     sums = dW  # the whole sum comes from this tile
             tr(m, dy + 4 * o, ds, R, W, B, br, bs, sums, Co * 64, cols, acc, ahead, ar, at)
             if w:
-                _deliver(sums, Co * 64, 0, 1, cols, target, ws, m, subtract)
+                bad = _deliver(sums, Co * 64, 0, 1, cols, target, ws, m, subtract, bad)
+    tell_nan(bad, ruined)
 
 
 @inline
@@ -179,21 +181,27 @@ def _ask(w, ws, n):
 
 
 @inline
-def _deliver(parts, panel, step, count, cols, w, ws, n, subtract):
-    """n rows of `cols` columns at w become, or are lessened by, the sum of `count` panels, step bytes apart."""
+def _deliver(parts, panel, step, count, cols, w, ws, n, subtract, bad):
+    """n rows of `cols` columns at w become, or are lessened by, the sum of `count` panels, step bytes apart.
+
+    Adds 0 times what is written to bad.
+    """
     for k in range(n):
         for c in range(0, cols, LANES):
             at, left = w + k * ws + 4 * c, cols - c
             s = parts + c // 16 * panel + 64 * k + c % 16 * 4
-            v = load_part(s, LANES)
+            v = load_part(s, left)
             for p in range(1, count):
-                v = v + load_part(s + p * step, LANES)
+                v = v + load_part(s + p * step, left)
             if subtract:
                 v = load_part(at, left) - v
             store_part(at, v, left)
+            bad = fma(v, zero(), bad)
+    return bad
 
 
 @kernel
-def add_up(parts, step, count, Ci, Co, w, ws, subtract, o0, o1):
+def add_up(parts, step, count, Ci, Co, w, ws, subtract, ruined, o0, o1):
     """Rows o0..o1 of w become, or are lessened by, the sum of `count` dW of `backward_weights`, step bytes apart."""
-    _deliver(parts + 64 * o0, Co * 64, step, count, Ci, w + o0 * ws, ws, o1 - o0, subtract)
+    w += o0 * ws
+    tell_nan(_deliver(parts + 64 * o0, Co * 64, step, count, Ci, w, ws, o1 - o0, subtract, zero()), ruined)

@@ -284,6 +284,22 @@ def fma(typingctx, a, b, c):
     return vector(vector, vector, vector), codegen
 
 
+@intrinsic
+def tell_nan(typingctx, v, p):
+    """The int64 at p becomes 1 where a lane of v is NaN; p may be 0, for nobody who wants to know."""
+
+    def codegen(context, builder, sig, args):
+        v, p = args
+        lanes = builder.bitcast(builder.fcmp_unordered("uno", v, v), ir.IntType(LANES))
+        found = builder.icmp_unsigned("!=", lanes, ir.Constant(ir.IntType(LANES), 0))
+        wanted = builder.icmp_unsigned("!=", p, ir.Constant(I64, 0))
+        with builder.if_then(builder.and_(found, wanted), likely=False):
+            builder.store(ir.Constant(I64, 1), pointer(builder, p, I64))
+        return context.get_dummy_value()
+
+    return types.void(vector, types.int64), codegen
+
+
 def _select(name, predicate):
     """Per lane: a where `x predicate y`, else b; false where x or y is NaN."""
 

@@ -9,6 +9,8 @@ dy stands in panels as wide as a tile is high.
 
 from __future__ import annotations
 
+import numpy as np
+
 from undertow.kernels.cpu.source.compiler import inline, kernel
 from undertow.kernels.cpu.source.micro import ROWS, tr
 from undertow.kernels.cpu.source.nines import TAPS, take_from_rows, to_rows
@@ -17,8 +19,10 @@ from undertow.kernels.cpu.source.simd import (
     VBYTES,
     load_float,
     load_part,
+    splat,
     store_float,
     store_part,
+    tell_nan,
     zero,
 )
 
@@ -74,13 +78,14 @@ def _copy(x, xs, H, W, cols, Ho, kh, sy, sx, dly, top, left, width, q0, q1, out)
 @kernel
 def backward_weights(
     x, xs, H, W, panels, Ho, Wo, kh, kw, sy, sx, dly, dlx, top, left, Ci, Co, P, rows, R, o0, o1, c, c_next, w,
-    subtract, tmp, sums,
+    subtract, ruined, tmp, sums,
 ):  # fmt: skip
     """Weights of output channels o0..o1 and the input channels of a strip, from c on: OIHW, overwritten or lessened.
 
     panels: of P pixels of dy in R rows, from `turn`; o0 is a multiple of ROWS. rows: of dy at a time. c_next: the strip
     that is read next. tmp: rows * kh * sx * (Wo + (kw - 1) * dlx // sx) * 128 bytes. sums: taps * 128 bytes for every
-    channel from o0 to o1, rounded up to whole tiles.
+    channel from o0 to o1, rounded up to whole tiles. ruined: 0, or an int64 that becomes 1 where a weight written is
+    not finite.
     """
     taps = kh * kw
     width = Wo + (kw - 1) * dlx // sx
@@ -104,13 +109,15 @@ def backward_weights(
                 m = min(ROWS, n_o - o)
                 tr(m, A, 4 * ROWS, n, Wo, B, kh * row, PIXEL, to, C, STRIP, q > 0, ahead, step, within)
                 ahead += n * step
+    bad = zero()
     for o in range(n_o):
         for p in range(0, cols, 16):
             to, s = target + o * ws + p * taps * 4, sums + p // 16 * C + o * 64
             if taps == TAPS and p + 16 <= cols:
-                _deliver_nine(s, 2 * C, to, subtract)
+                bad = bad + _deliver_nine(s, 2 * C, to, subtract)
             else:
-                _deliver(s, 2 * C, taps, min(16, cols - p), to, subtract)
+                bad = bad + splat(_deliver(s, 2 * C, taps, min(16, cols - p), to, subtract))
+    tell_nan(bad, ruined)
 
 
 @inline
@@ -126,19 +133,24 @@ def _wanted(x, xs, H, W, Ho, sy, c, c_next, q, R, rows):
 
 @inline
 def _deliver_nine(s, step, w, subtract):
-    """16 x 9 weights of one output channel."""
+    """16 x 9 weights of one output channel; returns 0 times what is written, summed up."""
+    bad = zero()
     for c in range(0, 64, VBYTES):
-        if subtract:
-            take_from_rows(s + c, step, w + TAPS * c)
-        else:
-            to_rows(s + c, step, w + TAPS * c)
+        to = w + TAPS * c
+        bad = bad + (take_from_rows(s + c, step, to) if subtract else to_rows(s + c, step, to))
+    return bad
 
 
 @inline
 def _deliver(s, step, taps, n, w, subtract):
-    """n x taps weights of one output channel."""
+    """n x taps weights of one output channel; returns 0 times what is written, summed up."""
+    nothing = bad = np.float32(0)
     for i in range(n):
         for t in range(taps):
             at = w + (i * taps + t) * 4
             v = load_float(s + t * step + 4 * i)
-            store_float(at, load_float(at) - v if subtract else v)
+            if subtract:
+                v = load_float(at) - v
+            store_float(at, v)
+            bad += v * nothing
+    return bad

@@ -7,7 +7,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from undertow.kernels.cpu.source.simd import I32, I64, LANES, pointer
+from undertow.kernels.cpu.source.simd import I32, I64, LANES, ZERO, fma_value, pointer, vector
 
 
 def _in_lanes(builder, a, b, order):
@@ -54,16 +54,19 @@ def _turn(finish):
                 at = [builder.add(p, builder.mul(step, ir.Constant(I64, r))) for r in range(LANES)]
                 return [pointer(builder, address) for address in at]
 
-            values = [builder.load(row, align=4) for row in rows(*args[:2])]
+            values, bad = [builder.load(row, align=4) for row in rows(*args[:2])], ZERO
             for value, row in zip(turned_values(builder, values), rows(*args[2:]), strict=True):
-                builder.store(finish(builder, row, value), row, align=4)
-            return context.get_dummy_value()
+                written = finish(builder, row, value)
+                builder.store(written, row, align=4)
+                bad = fma_value(builder, written, ZERO, bad)
+            return bad
 
-        return types.void(*[types.int64] * 4), codegen
+        return vector(*[types.int64] * 4), codegen
 
     return turn
 
 
 # (source, source_step, target, target_step): LANES rows to columns, and columns subtracted from what is there.
+# Both return 0 times what is written, summed up: NaN where that is not finite.
 turn = _turn(lambda builder, row, value: value)
 turn_subtract = _turn(lambda builder, row, value: builder.fsub(builder.load(row, align=4), value))

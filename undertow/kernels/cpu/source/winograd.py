@@ -393,8 +393,11 @@ def few_forward(
 
 
 @kernel
-def few_backward_weights(form, f, V, dy, ds, Ho, Wo, dW, Ci, Co, grid, tiles, p0, p1, tmp):
-    """dW panels p0..p1, as form says, from V of all tiles; of D, two panels at a time exist."""
+def few_backward_weights(form, f, V, dy, ds, Ho, Wo, dW, Ci, Co, grid, tiles, p0, p1, tmp, ruined):
+    """dW panels p0..p1, as form says, from V of all tiles; of D, two panels at a time exist.
+
+    ruined: as in winograd_weights.py.
+    """
     _, _, n, m = _sizes(f)
     taps = (f % 10) * (f % 10)
     lda, us, ps = _row(Ci), 2 * min(Ci, KU) * 64 + PAD, tiles * 64
@@ -411,7 +414,7 @@ def few_backward_weights(form, f, V, dy, ds, Ho, Wo, dW, Ci, Co, grid, tiles, p0
                 n * n, tiles, V + 4 * k, lda, sv, D, ps, sd, dU, us, kc, cols,
                 dW + (16 * p * Ci + k) * taps * 4, Ci * taps * 4, kc * taps * 4,
             )  # fmt: skip
-            weights_backward(form, f, dU, us, dW, Ci, Co, p, min(p1, p + 2), k, k + kc, tmp)
+            weights_backward(form, f, dU, us, dW, Ci, Co, p, min(p1, p + 2), k, k + kc, tmp, ruined)
 
 
 @kernel

@@ -17,7 +17,17 @@ from __future__ import annotations
 import numpy as np
 
 from undertow.kernels.cpu.source.compiler import inline, kernel
-from undertow.kernels.cpu.source.simd import LANES, VBYTES, load_float, prefetch, store_float, transpose8
+from undertow.kernels.cpu.source.simd import (
+    LANES,
+    VBYTES,
+    load_float,
+    prefetch,
+    splat,
+    store_float,
+    tell_nan,
+    transpose8,
+    zero,
+)
 from undertow.kernels.cpu.source.turning import turn, turn_subtract
 from undertow.kernels.cpu.source.winograd_tiles import (
     weights23,
@@ -162,11 +172,13 @@ def _transform_back(f, dU, us, target, step, tap, count):
 
 
 @kernel
-def backward(form, f, dU, us, dW, Ci, Co, p0, p1, k0, k1, tmp):
+def backward(form, f, dU, us, dW, Ci, Co, p0, p1, k0, k1, tmp, ruined):
     """dW = G^T dU G for the panels p0..p1 of output channels and input channels k0..k1, with which dU begins.
 
-    form: PACKED, OIHW or OIHW_MINUS. tmp: BLOCK bytes.
+    form: PACKED, OIHW or OIHW_MINUS. tmp: BLOCK bytes. ruined: 0, or an int64 that becomes 1 where what is written as
+    OIHW is not finite.
     """
+    bad = zero()
     taps = _taps(f)
     row = Ci * taps * 4
     for p in range(p0, p1):
@@ -178,20 +190,27 @@ def backward(form, f, dU, us, dW, Ci, Co, p0, p1, k0, k1, tmp):
             for c in range(0, k1 - k0, 16):
                 count = min(16, k1 - k0 - c)
                 _transform_back(f, source + 64 * c, us, tmp, 64 * taps, 64, count)
-                _to_rows(tmp, taps * count, rows, target + 4 * taps * c, row, form == OIHW_MINUS)
+                bad = bad + _to_rows(tmp, taps * count, rows, target + 4 * taps * c, row, form == OIHW_MINUS)
+    tell_nan(bad, ruined)
 
 
 @inline
 def _to_rows(block, columns, rows, target, row, minus):
-    """[columns][16] to `rows` rows of `columns` floats, or subtracted from them."""
+    """[columns][16] to `rows` rows of `columns` floats, or subtracted from them.
+
+    Returns 0 times what is written, summed up.
+    """
+    bad, rest, nothing = zero(), np.float32(0), np.float32(0)
     whole = columns // LANES * LANES if rows == 16 else 0
     for q in range(0, whole, LANES):
         for r in range(0, 16, LANES):
-            if minus:
-                turn_subtract(block + q * 64 + 4 * r, 64, target + r * row + 4 * q, row)
-            else:
-                turn(block + q * 64 + 4 * r, 64, target + r * row + 4 * q, row)
+            s, at = block + q * 64 + 4 * r, target + r * row + 4 * q
+            bad = bad + (turn_subtract(s, 64, at, row) if minus else turn(s, 64, at, row))
     for q in range(whole, columns):
         for r in range(rows):
             value, at = load_float(block + q * 64 + 4 * r), target + r * row + 4 * q
-            store_float(at, load_float(at) - value if minus else value)
+            if minus:
+                value = load_float(at) - value
+            store_float(at, value)
+            rest += value * nothing
+    return bad + splat(rest)
