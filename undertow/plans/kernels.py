@@ -95,8 +95,8 @@ class ConvKernel:
 
     @property
     def by_rows(self) -> bool:
-        """Whether `backward_weights` takes `make`."""
-        return self.groups == 1 and self.layer.kind == "rows"
+        """Whether kernels that read whole rows convolve all channels at once: `backward_weights` takes `make`."""
+        return self.groups == 1 and not self.depthwise and self.layer.kind == "rows"
 
     def backward_weights(
         self, x: Tensor, gy: Tensor, gw: int, *, subtract: bool = False, ruined: int = 0, make: Make | None = None
@@ -106,6 +106,7 @@ class ConvKernel:
         ruined: 0, or, when it is subtracted, the address of an int64 that becomes 1 where gw is then not finite.
         make: makes gy row by row, see `direct.rows_backward_weights`.
         """
+        assert make is None or self.by_rows, "gy stands nowhere as a whole, and these kernels want it so"
         layer, memory = self.layer, scratch()
         if self.depthwise:
             with memory.frame():

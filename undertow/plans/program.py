@@ -177,9 +177,9 @@ class Program:
             for number, _ in taken.roots:
                 if number in self.gradients:
                     self.gradients[number].slot.use(start)
-        for number in self._grads_kept:
-            if number in self.gradients:
-                self.gradients[number].slot.use(end)
+        for number, gradient in self.gradients.items():
+            if number in self._grads_kept or self.values[number].is_leaf:  # the latter is read at the end of a walk
+                gradient.slot.use(end)
 
     # --- what units ask for -----------------------------------------------------------------------------
 

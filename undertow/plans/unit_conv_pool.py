@@ -51,7 +51,7 @@ def can_pool(program: Program, chain: Chain, pool: int) -> bool:
     y, z = program.shape(pooled.inputs[0]), program.shape(pooled.outputs[0])
     window = Pool(*geometry.size, *geometry.stride, *geometry.pad)
     kernel = kernel_of(program, call)
-    fits = kernel.groups == 1 and kernel.layer.kind == "rows" and rows_pool.fits(kernel.layer.window)
+    fits = kernel.by_rows and rows_pool.fits(kernel.layer.window)
     return fits and pooling.tiled((y[2], y[3]), (z[2], z[3]), window)
 
 

@@ -182,7 +182,7 @@ class Convolution:
             win, form = self.window, winograd.OIHW_MINUS if subtract else winograd.OIHW
             winograd.backward_weights(x, gy, gw, win.top, win.left, self.form, memory, form, ruined)
             return
-        if pointwise.takes(x, gy, self.window):
+        if make is None and pointwise.takes(x, gy, self.window):  # those kernels need gy as a whole
             pointwise.backward_weights(x, gy, gw, self.window, memory, subtract=subtract, ruined=ruined)
             return
         if self.kind == "direct" and strips.takes(x, gy, self.window):
