@@ -157,10 +157,11 @@ def fetch(x, xs, H, W, C, grid, group, Y, X, n, out, Cp):
 
 @kernel
 def input_block(f, x, xs, H, W, C, pt, pl, grid, t0, t1, V, lda, ss, pad, tmp):
-    """B^T x B of tiles t0..t1; the first tile of a group reads from (-pt, -pl) on."""
+    """B^T x B of tiles t0..t1; the first tile of a group reads from (-pt, -pl) on. V behind C is of no use."""
     step, n, _, _ = _sizes(f)
     Cp = (C + LANES - 1) // LANES * LANES
     N, th, tw, my, mx, py, px = _grid(grid)
+    end = x + (N * H * W - 1) * xs + 4 * C  # whole vectors are read as long as they end before it
     group, ty, tx = _first(t0, th, tw)
     for t in range(t0, t1):
         Y, X = ty * step - pt, tx * step - pl
@@ -169,9 +170,11 @@ def input_block(f, x, xs, H, W, C, pt, pl, grid, t0, t1, V, lda, ss, pad, tmp):
         y0, x0 = Y - by * py, X - bx * px
         image = (group * my + by) * mx + bx
         v = V + (t - t0) * lda
-        if Cp == C and y0 >= 0 and x0 >= 0 and y0 + n <= H and x0 + n <= W and image < N:
-            source, rs, cs = x + ((image * H + y0) * W + x0) * xs, W * xs, xs
-        else:
+        source, rs, cs = x + ((image * H + y0) * W + x0) * xs, W * xs, xs
+        if (
+            y0 < 0 or x0 < 0 or y0 + n > H or x0 + n > W or image >= N
+            or source + (n - 1) * (rs + cs) + 4 * Cp > end
+        ):  # fmt: skip
             fetch(x, xs, H, W, C, grid, group, Y, X, n, pad, Cp)
             source, rs, cs = pad, n * 4 * Cp, 4 * Cp
         if f == 43:
