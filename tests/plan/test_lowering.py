@@ -314,7 +314,8 @@ def test_in_place_norm_is_left_where_gamma_comes_near_zero() -> None:
     before = in_place(trial.planned)
     gamma = trial.blocks.parameters["d.gamma"]
     gamma.data[3] = 0
-    trial.both(trial.data())
+    for _ in range(2):  # recorded once more: constants may depend on a parameter that has been the same so far
+        trial.both(trial.data())
     assert in_place(trial.planned) == before - 1
     gamma.data[3] = 1e-4
     trial.both(trial.data())

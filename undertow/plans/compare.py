@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from undertow.plans.record import Alias, Argument, Call, Made, Outside, Recorder, Value
 from undertow.plans.results import Result
 from undertow.plans.snapshot import contents, is_variable, same
@@ -122,3 +124,9 @@ def kept_objects(recorder: Recorder) -> list[Any]:
             for item in contents(taken):
                 found[id(item)] = item
     return list(found.values())
+
+
+def arrays_read(recorder: Recorder) -> list[np.ndarray]:
+    """Arrays from outside that the operations themselves read."""
+    values = [v.source.taken.array for v in recorder.values if isinstance(v.source, Outside)]
+    return values + [item for item in kept_objects(recorder) if isinstance(item, np.ndarray)]

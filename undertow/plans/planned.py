@@ -16,35 +16,46 @@ from undertow.core.variable import Variable
 from undertow.plans import check
 from undertow.plans.arena import arena
 from undertow.plans.buffers import Buffers
-from undertow.plans.compare import compare, kept_objects
+from undertow.plans.compare import Comparison, arrays_read, compare, kept_objects
 from undertow.plans.dry import DryRecorder, NotDry
 from undertow.plans.handed import hand_out
 from undertow.plans.keep import Keeper, Kept, Watch
+from undertow.plans.ledger import described
+from undertow.plans.places import Places
 from undertow.plans.program import Program, Stale
-from undertow.plans.reach import Places, Reach
-from undertow.plans.record import Made, Recorder
+from undertow.plans.reach import Reach
+from undertow.plans.record import Made, Outside, Recorder
 from undertow.plans.results import Result, build, describe, leaves, without
-from undertow.plans.watched import Watched, learned, sums
+from undertow.plans.watched import Sources, Watched, sums
 
 _log = logging.getLogger("undertow.plan")
 _MOST_PLANS = 64  # per step; the one unused for longest goes first
+# Recording costs what some replays save: a plan that is given up for another object before these is a hasty one.
+_WORTH_WHILE = 8
+_MOST_HASTY = 8
 _WITHIN = "called in the step of another plan: it runs as a part of that step"
 
 
 @dataclass
 class _Seen:
-    """The first recorded run.
+    """A recorded run.
 
     arguments: checksums of the arrays among its arguments. varied: those that have been others in a later run, with
-    the same constants. waits: why a later run has not decided about planning.
+    the same constants. sources: what else has never been another. places: where all that the step can reach stood.
+    waits: why a later run has not decided about planning.
     """
 
     recorder: Recorder
     result: Result
     arguments: dict[int, int]
+    sources: Sources
+    places: Places
     varied: set[int] = field(default_factory=set)
-    parameters_varied: bool = False
     waits: str | None = None
+
+    def handed(self, stays: Callable[[int], bool] = lambda number: True) -> Any:
+        """What the run hands out. stays: whether a leaf, by its number, may be the step's own Variable."""
+        return build(self.result.layout, lambda leaf: hand_out(leaf, self.recorder, stays(leaf.value)))
 
 
 @dataclass
@@ -80,6 +91,7 @@ class Planned:
         self._plans: OrderedDict[Hashable, _Seen | _Unplanned | _Replayed] = OrderedDict()
         self._buffers = Buffers()
         self._said: set[str] = set()
+        self._hasty: dict[Hashable, int] = {}
         self._refused: str | None = None
         self.last: Program | None = None
         # For trainers that accumulate gradients themselves: see Program.run.
@@ -107,6 +119,7 @@ class Planned:
         """Drop all plans; the next calls record anew."""
         self._plans.clear()
         self._buffers.clear()
+        self._hasty.clear()
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """The step, replayed where a plan fits, else run as it is."""
@@ -126,6 +139,8 @@ class Planned:
             self._refused = str(problem)
             self._say(self._refused)
             return self._run_plainly(arguments, named)
+        if isinstance(plan, _Replayed) and plan.places is not None and not plan.places.are_the_same():
+            plan = self._drop(key, plan.calls, plan.places)
         if isinstance(plan, _Unplanned):
             return self._run_plainly(arguments, {})
         if isinstance(plan, _Replayed):
@@ -141,11 +156,22 @@ class Planned:
             return self(*arguments)
         return self._record(key, plan, arguments)
 
+    def _drop(self, key: Hashable, calls: int, places: Places) -> _Unplanned | None:
+        """Forget a plan, as other objects stand in its places; for good where that happens too often."""
+        del self._plans[key]
+        if not self._too_often(key, calls < _WORTH_WHILE):
+            return None
+        reason = f"{places.first_other()} is replaced again and again; write into it, or pass it as an argument"
+        return self._give_up(key, reason)
+
+    def _too_often(self, key: Hashable, hasty: bool) -> bool:
+        """Whether objects that the step uses are replaced by others so often that recording it is not worth while."""
+        self._hasty[key] = self._hasty.get(key, 0) + 1 if hasty else 0
+        return self._hasty[key] > _MOST_HASTY
+
     # --- replays ----------------------------------------------------------------------------------------
 
     def _replay(self, plan: _Replayed, arguments: tuple[Any, ...]) -> Any:
-        if plan.places is not None and not plan.places.are_the_same():
-            raise Stale
         plan.calls += 1
         every = check.every()
         if every and plan.calls % every == 0:
@@ -171,10 +197,12 @@ class Planned:
     def _record(self, key: Hashable, first: _Seen | None, arguments: tuple[Any, ...]) -> Any:
         watched, lent = _lend_gradients(first.recorder if first else None)
         reach = Reach(self.step)
-        recorder = Recorder(arguments, watched, self._keeper.names, reach.variables, reach.buffers)
+        sources = Sources(reach)
+        recorder = Recorder(arguments, watched, self._keeper.names, reach.variables, reach.arrays)
         with recorder:
             returned = self.step(*arguments)
-        recorder.finish()
+        recorder.finish(reach.replaced(recorder.is_made))
+        sources.add_used(recorder)
         returned, unreached = without(returned, _take_back(lent))
         self._keeper.store_recorded(recorder)
         result = describe(returned, recorder)
@@ -184,30 +212,41 @@ class Planned:
         if problem is not None:
             self._give_up(key, problem)
             return returned
-        if first is None:
-            handed = build(result.layout, lambda leaf: hand_out(leaf, recorder, stays=True))
-            recorder.let_go()
-            self._remember(key, _Seen(recorder, result, sums(arguments)))
-            return handed
-        found = compare(first.recorder, recorder, (first.result, result))
-        if found.problem is not None:
-            self._give_up(key, found.problem)
-            return returned
-        watch = None if found.doubt is None else _watched(first, recorder, arguments)
+        seen = _Seen(recorder, result, sums(arguments), sources, reach.all_places())
+        found = compare(first.recorder, recorder, (first.result, result)) if first else Comparison()
+        if first is not None and found.problem is not None:
+            if first.places.are_the_same() or self._too_often(key, hasty=True):
+                self._give_up(key, found.problem)
+                return returned
+            first = None  # with what stands there now it may be the same from here on
+        if first is not None:
+            return self._settle(key, first, seen, found.doubt, returned)
+        handed = seen.handed()
+        recorder.let_go()
+        self._remember(key, seen)
+        return handed
+
+    def _settle(self, key: Hashable, first: _Seen, second: _Seen, doubt: str | None, returned: Any) -> Any:
+        """Make a plan of two runs that were the same, unless it is to wait; gives what the second run hands out."""
+        watch = None if doubt is None else _watched(first, second)
         if watch is not None and watch.all_arguments(first.arguments):
-            first.waits = f"{found.doubt} may depend on the arguments: planning waits for a call with others"
+            first.waits = f"{doubt} may depend on the arguments: planning waits for a call with others"
             self._remember(key, first)
             self._say(first.waits)
-            return build(result.layout, lambda leaf: hand_out(leaf, recorder, stays=True))
-        plan = self._plan(key, first.recorder, recorder, result)
-        stay = plan.program.stays
-        used = {id(plan.program.variable(n)) for n in plan.program.lasting} | {id(o) for o in plan.kept_objects}
-        plan.places = Reach(self.step).places(used)
+            return second.handed()
+        used = _used(first.recorder, second.recorder)
+        places = Reach(self.step).places(used, {id(item) for item in watch.sources} if watch else ())
+        problem = _too_much(watch, places, doubt)
+        if problem is not None:
+            self._give_up(key, problem)
+            return returned
+        plan = self._plan(key, first.recorder, second.recorder, second.result)
+        plan.places = places
         if watch:
             first.waits = None
-            first.recorder.forget_values(recorder)
+            first.recorder.forget_values(second.recorder)
             plan.watch, plan.first = watch, first
-        return build(result.layout, lambda leaf: hand_out(leaf, recorder, stays=stay(leaf.value)))
+        return second.handed(plan.program.stays)
 
     def _record_dry(self, key: Hashable, arguments: tuple[Any, ...]) -> bool:
         """Plan without a real run, where that can be done."""
@@ -248,9 +287,11 @@ class Planned:
         while len(self._plans) > _MOST_PLANS:
             self._plans.popitem(last=False)
 
-    def _give_up(self, key: Hashable, reason: str) -> None:
-        self._remember(key, _Unplanned(reason))
+    def _give_up(self, key: Hashable, reason: str) -> _Unplanned:
+        given_up = _Unplanned(reason)
+        self._remember(key, given_up)
         self._say(f"the step runs unplanned: {reason}")
+        return given_up
 
     def _say(self, line: str) -> None:
         """One line, once."""
@@ -272,8 +313,8 @@ def plan(step: Callable[..., Any], persistent: Iterable[str] = ()) -> Planned:
     of operations (running statistics). Numbers that change are passed as arrays of shape (). Gradients add up in
     the parameters' `.grad`. Not replayed: Python code between the operations, so that updates of parameters and
     clipping stand outside the step; a step that changes parameters, statistics, gradients or arguments itself, or
-    reads gradients other than to return them, is not planned. A parameter or layer that is replaced by another makes
-    another plan.
+    reads gradients other than to return them, is not planned. A parameter, array or layer that is replaced by another
+    makes another plan.
 
     What is returned cannot be differentiated further: a walk backward that comes to it is an error. Gradients,
     parameters and arguments are returned as they are, all else as copies. Reading another Variable of a planned
@@ -285,14 +326,33 @@ def plan(step: Callable[..., Any], persistent: Iterable[str] = ()) -> Planned:
     return Planned(step, persistent)
 
 
-def _watched(first: _Seen, second: Recorder, arguments: tuple[Any, ...]) -> Watched:
+def _watched(first: _Seen, second: _Seen) -> Watched:
     """What has been the same in all recorded runs, so that nobody knows whether constants depend on it."""
-    now = sums(arguments)
+    now = second.arguments
     first.varied |= {index for index, held in first.arguments.items() if now[index] != held}
-    parameter, varied = learned(first.recorder, second)
-    first.parameters_varied |= varied
+    first.sources.keep_unvaried(second.sources)
     same = {index: held for index, held in first.arguments.items() if index not in first.varied}
-    return Watched(same, None if first.parameters_varied else parameter)
+    return Watched(same, first.sources.items(), {id(array) for array in arrays_read(second.recorder)})
+
+
+def _used(first: Recorder, second: Recorder) -> set[int]:
+    """The ids of Variables, and of arrays that are used without one, that are the same in both recorded runs."""
+    found: set[int] = set()
+    for a, b in zip(first.values, second.values, strict=True):
+        if a.variable is b.variable:
+            found.add(id(b.variable))
+        elif isinstance(a.source, Outside) and isinstance(b.source, Outside):
+            found |= {id(a.source.taken.array)} & {id(b.source.taken.array)}
+    return found | {id(item) for item in kept_objects(second)} & {id(item) for item in kept_objects(first)}
+
+
+def _too_much(watch: Watched | None, places: Places | None, doubt: str | None) -> str | None:
+    """Why a replay would have to look at more than it can."""
+    if places is None:
+        return "the names in it lead to too many objects to find out whether one that it uses is replaced by another"
+    if watch is not None and watch.too_large is not None:
+        return f"{doubt} may depend on {described(watch.too_large)}, too large to be compared: pass it as an argument"
+    return None
 
 
 class _NoKey(Exception):

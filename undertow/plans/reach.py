@@ -1,142 +1,215 @@
-"""What a step's code can reach by names: the Variables and modules it works with, and where they are to be found."""
+"""What a step's code can reach by names: the Variables, arrays and modules it works with, and where they stand."""
 
 from __future__ import annotations
 
+import itertools
 import sys
 import types
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from undertow.core.variable import Variable
-from undertow.layers.module import Module, ModuleList
+from undertow.layers.module import Module
 from undertow.plans.gone import Intermediate
+from undertow.plans.keep import Kept
+from undertow.plans.places import Place, Places, content, leading_to
 
 _MOST = 20_000  # objects looked at, the nearest first
-_MOST_ITEMS = 1000  # of one list or dict: those that are longer are data
+_MOST_ITEMS = 2000  # of one list or dict: those that are longer are data
+_DYNAMIC = frozenset({"getattr", "setattr", "vars", "__dict__", "attrgetter"})  # code with these may read any attribute
+_BIRTH = frozenset({"__init__", "__new__", "__post_init__"})  # run where the class itself is called
+_APART = _BIRTH | {"__repr__", "__str__", "__del__", "__getstate__", "__setstate__", "__reduce__", "__init_subclass__"}
 
 
 class Reach:
-    """Variables, buffers of modules, and the places (a dict, list or cell, and a key) that lead to them."""
+    """Variables, arrays, and the places (an attribute, a name, an item) that lead to them.
+
+    Attributes count where some code that the step can reach has their name; modules and Variables always do.
+    """
 
     def __init__(self, step: Callable[..., Any]) -> None:
+        self._names: set[str] = set()
+        known = -1
+        while known < len(self._names):  # code that is reached names more
+            known = len(self._names)
+            self._dynamic = not _DYNAMIC.isdisjoint(self._names)
+            self._walk(step)
+
+    def _walk(self, step: Callable[..., Any]) -> None:
         self.variables: list[Variable] = []
-        self.buffers: list[np.ndarray] = []
-        self._named: list[tuple[dict[str, Any], str, Any]] = []
-        self._listed: list[tuple[list[Any], tuple[Any, ...]]] = []
-        self._cells: list[tuple[types.CellType, Any]] = []
+        self.arrays: list[np.ndarray] = []
+        self.is_whole = True
+        self._places: list[Place] = []
         self._seen: dict[int, Any] = {}
         waiting: deque[Any] = deque([step])
-        while waiting and len(self._seen) < _MOST:
+        while waiting:
             item = waiting.popleft()
-            if id(item) not in self._seen and not isinstance(item, _PLAIN):
-                self._seen[id(item)] = item
-                waiting.extend(self._inside(item))
+            if id(item) in self._seen:
+                continue
+            if len(self._seen) >= _MOST:
+                self.is_whole = False
+                break
+            self._seen[id(item)] = item
+            start = len(self._places)
+            self._look_into(item)
+            waiting.extend(place.child for place in itertools.islice(self._places, start, None) if place.kind != "data")
         self._seen.clear()
 
-    def _inside(self, item: Any) -> Iterator[Any]:
-        if isinstance(item, Variable):
+    def _note(self, kind: str, owner: Any, holder: Any, key: Any, child: Any) -> None:
+        if not isinstance(child, _PLAIN) and not (isinstance(child, (type, types.ModuleType)) and _is_foreign(child)):
+            self._places.append(Place(kind, owner, holder, key, child))
+
+    def _part(self, owner: Any, child: Any) -> None:
+        """Something that belongs to its owner for good."""
+        self._note("part", owner, None, None, child)
+
+    def _look_into(self, item: Any) -> None:
+        if isinstance(item, np.ndarray):
+            self.arrays.append(item)
+        elif isinstance(item, Variable):
             if item.creator is None and not isinstance(item, Intermediate):
                 self.variables.append(item)
-        elif isinstance(item, types.MethodType):
-            yield from (item.__self__, item.__func__)
-        elif isinstance(item, types.FunctionType):
-            yield from self._of_function(item)
-        elif isinstance(item, partial):
-            yield from (item.func, item.args, item.keywords)
-        elif isinstance(item, dict):
-            yield from islice(item.values(), _MOST_ITEMS)
-        elif isinstance(item, (list, tuple, set, frozenset)):
-            yield from islice(item, _MOST_ITEMS)
-        elif isinstance(item, ModuleList):
-            self._listed.append((item._items, tuple(item._items)))
-            yield from item._items
-        elif isinstance(item, Module) or not _is_foreign(type(item)):
-            yield from self._of_object(item)
+                self._note("data", item, item, "data", item.data)
+        elif isinstance(item, (dict, types.MappingProxyType)):
+            self.is_whole &= len(item) <= _MOST_ITEMS
+            for key, value in itertools.islice(item.items(), _MOST_ITEMS):
+                self._note("key", item, item, key, value)
+        elif isinstance(item, (list, tuple, deque, set, frozenset)):
+            self.is_whole &= len(item) <= _MOST_ITEMS
+            kind = "part" if isinstance(item, (set, frozenset)) else "item"
+            for index, value in enumerate(itertools.islice(item, _MOST_ITEMS)):
+                self._note(kind, item, item, index, value)
+        else:
+            self._look_into_code(item)
 
-    def _of_function(self, function: types.FunctionType) -> Iterator[Any]:
-        if _is_foreign(function):
-            return
-        for cell in function.__closure__ or ():
-            content = _content(cell)
-            self._cells.append((cell, content))
-            yield content
-        yield from function.__defaults__ or ()
-        yield from (function.__kwdefaults__ or {}).values()
+    def _look_into_code(self, item: Any) -> None:
+        if isinstance(item, types.FunctionType):
+            if not _is_foreign(item):
+                self._of_function(item)
+        elif isinstance(item, (types.MethodType, partial, classmethod, staticmethod, property)):
+            for name in _PARTS[type(item)]:
+                self._part(item, getattr(item, name))
+        elif isinstance(item, type):
+            self._of_class(item)
+        elif isinstance(item, types.ModuleType):
+            for name in self._names & vars(item).keys():
+                self._note("key", item, vars(item), name, vars(item)[name])
+        elif isinstance(item, (Module, Kept, types.SimpleNamespace)) or not _is_foreign(type(item)):
+            self._of_object(item)
+        elif isinstance(getattr(item, "kept", None), dict):  # another step with its plans
+            self._part(item, item.kept)
+
+    def _of_function(self, function: types.FunctionType) -> None:
+        self._names.update(_names(function.__code__))
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            self._note("cell", function, cell, name, content(cell))
+        self._part(function, function.__defaults__)
+        self._part(function, function.__kwdefaults__)
+        self._part(function, vars(function).get("__wrapped__"))
         for name in _names(function.__code__):
             if name in function.__globals__:
-                self._named.append((function.__globals__, name, function.__globals__[name]))
-                yield function.__globals__[name]
+                self._note("key", function, function.__globals__, name, function.__globals__[name])
+                self._note_birth(function, function.__globals__[name])
 
-    def _of_object(self, item: Any) -> Iterator[Any]:
-        names: dict[str, Any] = getattr(item, "__dict__", {})
+    def _note_birth(self, owner: Any, kind: Any) -> None:
+        """A class that code names may be called."""
+        if isinstance(kind, type):
+            for name in _BIRTH & vars(kind).keys():
+                self._part(owner, vars(kind)[name])
+
+    def _of_object(self, item: Any) -> None:
+        kind = type(item)
+        open_ = self._dynamic or _is_foreign(kind)
+        names: Any = getattr(item, "__dict__", {})
         if isinstance(names, dict):
             buffers = names.get("_buffer_names", ()) if isinstance(item, Module) else ()
-            self.buffers.extend(names[name] for name in buffers if isinstance(names.get(name), np.ndarray))
-            self._named.extend((names, name, value) for name, value in names.items())
-            yield from names.values()
+            for name, value in names.items():
+                if open_ or name in self._names or name in buffers or isinstance(value, (Module, Variable)):
+                    self._note("key", item, names, name, value)
+        for name in _slots(kind):
+            value = getattr(item, name, None)
+            if open_ or name in self._names or isinstance(value, (Module, Variable)):
+                self._note("attribute", item, item, name, value)
+        self._part(item, kind)
 
-    def places(self, used: Collection[int]) -> Places:
-        """Where modules, and those Variables and arrays whose ids are in `used`, were found."""
+    def _of_class(self, kind: type) -> None:
+        for name, value in vars(kind).items():
+            special = name == "forward" or (name.startswith("__") and name.endswith("__"))
+            if name not in _APART and (special or self._dynamic or name in self._names):
+                self._note("key", kind, vars(kind), name, value)
+        for base in kind.__bases__:
+            self._part(kind, base)
 
-        def matters(value: Any) -> bool:
-            return id(value) in used or isinstance(value, Module)
+    # --- what is asked of it ----------------------------------------------------------------------------
 
-        return Places(
-            [place for place in self._named if matters(place[2])],
-            [place for place in self._listed if any(matters(value) for value in place[1])],
-            [place for place in self._cells if matters(place[1])],
-        )
+    def places(self, used: Collection[int], watched: Collection[int] = ()) -> Places | None:
+        """Where modules, functions, and what has its id in `used` or `watched`, were found.
 
+        None where there are too many objects to find all that is used.
+        """
+        found = {id(place.child) for place in self._places}
+        if not self.is_whole and not found.issuperset(used):
+            return None
+        targets = {id(place.child) for place in self._places if isinstance(place.child, (Module, *_FUNCTIONS))}
+        return Places(self._places, leading_to(self._places, targets.union(used, watched)))
 
-class Places:
-    """What stood where when a step was recorded."""
+    def all_places(self) -> Places:
+        """Where arrays, Variables and modules were found."""
+        return Places(self._places, self._all())
 
-    def __init__(
-        self,
-        named: list[tuple[dict[str, Any], str, Any]],
-        listed: list[tuple[list[Any], tuple[Any, ...]]],
-        cells: list[tuple[types.CellType, Any]],
-    ) -> None:
-        self._named, self._listed, self._cells = named, listed, cells
+    def _all(self) -> set[int]:
+        """The ids of arrays, Variables and modules, and of what leads to them."""
+        targets = {id(x) for x in (*self.variables, *self.arrays)}
+        targets |= {id(place.child) for place in self._places if isinstance(place.child, Module)}
+        return leading_to(self._places, targets)
 
-    def are_the_same(self) -> bool:
-        """Whether all of it still stands there."""
-        for names, name, value in self._named:
-            if names.get(name) is not value:
-                return False
-        for items, before in self._listed:
-            if len(items) != len(before):
-                return False
-            for now, then in zip(items, before):  # noqa: B905 - the lengths are equal, and strict costs time here
-                if now is not then:
-                    return False
-        return all(_content(cell) is value for cell, value in self._cells)
+    def replaced(self, is_made: Callable[[Variable], bool]) -> str | None:
+        """A place where by now something else stands than the array, Variable or module that did, or what led to it.
 
-
-_PLAIN = (type(None), bool, int, float, complex, str, bytes, type, np.ndarray, np.generic, types.ModuleType)
-
-
-def _content(cell: types.CellType) -> Any:
-    """What a closure's cell holds; None while its name is not bound."""
-    try:
-        return cell.cell_contents
-    except ValueError:
+        is_made: whether a Variable is a result of the step: one may be put where the one before stood.
+        """
+        relevant = self._all()
+        for place in self._places:
+            if id(place.child) in relevant and place.kind != "data":
+                now = place.now()
+                if now is not place.child and not (isinstance(now, Variable) and is_made(now)):
+                    return place.described()
         return None
 
 
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, np.generic, np.dtype)
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, partial)
+_PARTS: dict[type, tuple[str, ...]] = {
+    types.MethodType: ("__self__", "__func__"),
+    partial: ("func", "args", "keywords"),
+    classmethod: ("__func__",),
+    staticmethod: ("__func__",),
+    property: ("fget", "fset"),
+}
+
+
+def _slots(kind: type) -> Iterator[str]:
+    """The names of an object's attributes outside its `__dict__`."""
+    for base in kind.__mro__:
+        slots = vars(base).get("__slots__", ())
+        for name in {slots} if isinstance(slots, str) else set(slots) - {"__dict__", "__weakref__"}:
+            hidden = name.startswith("__") and not name.endswith("__")
+            yield f"_{base.__name__.lstrip('_')}{name}" if hidden else name
+
+
 def _is_foreign(item: Any) -> bool:
-    """Whether a class or function belongs to Python, NumPy or this package: what it holds is no user's model."""
-    top = str(getattr(item, "__module__", "")).partition(".")[0]
+    """Whether a class, function or module is of Python, NumPy or this package: what it holds is no user's model."""
+    name = item.__name__ if isinstance(item, types.ModuleType) else getattr(item, "__module__", "")
+    top = str(name).partition(".")[0]
     return top in ("undertow", "numpy", "builtins") or (top != "__main__" and top in sys.stdlib_module_names)
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
-    """The global names that a function's code, or a function inside it, may read."""
+    """The global names and attributes that a function's code, or a function inside it, may read."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):

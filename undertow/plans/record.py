@@ -326,8 +326,13 @@ class Recorder(FunctionHook):
 
     # --- the end ----------------------------------------------------------------------------------------
 
-    def finish(self) -> None:
-        """Look once more at what the step must not have changed by itself."""
+    def is_made(self, variable: Variable) -> bool:
+        """Whether an operation of the step has made a Variable."""
+        number = self._numbers.get(id(variable))
+        return number is not None and isinstance(self.values[number].source, Made)
+
+    def finish(self, replaced: str | None = None) -> None:
+        """Look once more at what the step must not have changed by itself; replaced: a place with another object."""
         lines = {id(value.variable): f"{value.where}: " for value in reversed(self.values)}
         for variable, what in self._known.replaced():
             value = self.values[self._numbers[id(variable)]] if id(variable) in self._numbers else None
@@ -349,6 +354,8 @@ class Recorder(FunctionHook):
         lines = {id(value.array): f"{value.where}: " for value in reversed(self.values)}
         for array, name in self._ledger.changed():
             self._object(f"{lines.get(id(array), '')}the step changes {name}; do this after it, outside")
+        if replaced is not None:
+            self._object(f"the step replaces {replaced}; do this outside, or return what is new")
 
     def look_for_gradients(self, returned: Sequence[Variable]) -> None:
         """Object where Python code has read gradients other than to return them (whose, once a reading).

@@ -2,26 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from undertow.core.variable import Variable
+from undertow.plans.reach import Reach
 from undertow.plans.record import Outside, Recorder
 from undertow.plans.snapshot import checksum
 
+_GLANCE = 1024  # elements looked at of an array that operations read: training moves all, or nearly all of them
+_MOST = 1 << 22  # bytes looked at of arrays that only Python code reads
+_LARGEST = 1 << 28  # bytes of an array up to which it is looked at while the step is recorded
+
+Source = np.ndarray | Variable
+
+
+class Sources:
+    """Arrays and Variables that a step's code can reach, with what they held before a recorded run."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._held: dict[int, tuple[Source, int]] = {}
+        items: list[Source] = [*reach.arrays, *reach.variables]
+        for item in items:
+            array = item if isinstance(item, np.ndarray) else item.data
+            if isinstance(array, np.ndarray) and not array.dtype.hasobject:
+                self._held[id(item)] = item, checksum(array) if array.nbytes <= _LARGEST else 0
+
+    def add_used(self, recorder: Recorder) -> None:
+        """Variables that the step has used, wherever they stand."""
+        for value in recorder.values:
+            if isinstance(value.source, Outside):
+                self._held.setdefault(id(value.variable), (value.variable, value.source.taken.checksum))
+
+    def keep_unvaried(self, later: Sources) -> None:
+        """Forget what is another, or holds something else, in a later run."""
+        same = self._held.keys() & later._held.keys()
+        self._held = {key: self._held[key] for key in same if self._held[key][1] == later._held[key][1]}
+
+    def items(self) -> list[Source]:
+        """What there still is."""
+        return [item for item, _ in self._held.values()]
+
 
 class Watched:
-    """Arguments by number, and a parameter that stands for all, with what they held; looked at before each replay."""
+    """Arguments by number, arrays and Variables, with what they held; looked at before each replay.
 
-    def __init__(self, arguments: Mapping[int, int], parameter: Variable | None) -> None:
+    read: ids of arrays that operations read; others are there for Python code alone, and are looked at as a whole.
+    """
+
+    def __init__(self, arguments: Mapping[int, int], sources: Sequence[Source], read: Collection[int]) -> None:
         self._arguments = arguments
-        self._parameter = parameter
-        self._held = None if parameter is None else checksum(parameter.data)
+        self.sources = sources
+        self._glanced = [item for item in sources if isinstance(item, Variable) or id(item) in read]
+        self._whole = [item for item in sources if isinstance(item, np.ndarray) and id(item) not in read]
+        whole = sum(array.nbytes for array in self._whole)
+        self.too_large = max(self._whole, key=lambda array: array.nbytes) if whole > _MOST else None
+        self._held = [] if self.too_large is not None else self._look()
 
     def __bool__(self) -> bool:
-        return bool(self._arguments) or self._parameter is not None
+        return bool(self._arguments) or bool(self.sources)
+
+    def _look(self) -> list[int]:
+        glances = [_glance(item if isinstance(item, np.ndarray) else item.data) for item in self._glanced]
+        return [*glances, *(checksum(array) for array in self._whole)]
 
     def all_arguments(self, given: Mapping[int, int]) -> bool:
         """Whether none of the given arguments has been another."""
@@ -32,7 +77,7 @@ class Watched:
         for index, held in self._arguments.items():
             if checksum(arguments[index]) != held:
                 return False
-        return self._parameter is None or checksum(self._parameter.data) == self._held
+        return not self._held or self._look() == self._held
 
 
 def sums(arguments: tuple[Any, ...]) -> dict[int, int]:
@@ -40,14 +85,8 @@ def sums(arguments: tuple[Any, ...]) -> dict[int, int]:
     return {n: checksum(a) for n, a in enumerate(arguments) if isinstance(a, np.ndarray)}
 
 
-def learned(first: Recorder, second: Recorder) -> tuple[Variable | None, bool]:
-    """The smallest parameter that two recorded runs share, and whether any of them changed in between."""
-    smallest: Variable | None = None
-    for a, b in zip(first.values, second.values, strict=True):
-        if a.variable is not b.variable or not isinstance(b.source, Outside) or not isinstance(a.source, Outside):
-            continue
-        if a.source.taken.checksum != b.source.taken.checksum:
-            return None, True
-        if b.requires_grad and (smallest is None or b.variable.size < smallest.size):
-            smallest = b.variable
-    return smallest, False
+def _glance(array: np.ndarray) -> int:
+    """The checksum of some elements, all over an array."""
+    if array.size <= _GLANCE or not array.flags.c_contiguous:
+        return checksum(array)
+    return checksum(array.reshape(-1)[:: array.size // _GLANCE])
