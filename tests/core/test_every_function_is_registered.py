@@ -20,6 +20,7 @@ NOT_OPERATIONS = {
     "Recurrent": "base of the fused recurrent layers",
     "PythonCall": "runs a layer class of the user's",
     "LayerCall": "runs a Caffe layer with its own forward and backward",
+    "PlannedStep": "stands behind what a plan returned and cannot be differentiated",
 }
 
 

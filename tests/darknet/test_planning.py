@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import subprocess
 import sys
@@ -164,6 +165,18 @@ def test_the_first_pass_is_a_replay_already() -> None:
     plain.forward(*batch(plain, 0))
     for found, layer in zip(statistics, [layer for layer in plain.layers if layer.type == "yolo"], strict=True):
         assert found.count == layer.statistics.count
+
+
+def test_a_deep_copy_trains_by_itself() -> None:
+    net = network(planned=True)
+    for seed in range(2):
+        net.train_datum(*batch(net, seed))
+    twin = copy.deepcopy(net)
+    for seed in range(2, 4):
+        net.train_datum(*batch(net, seed))
+    for seed in range(2, 4):
+        twin.train_datum(*batch(twin, seed))
+    same_state(net, twin)
 
 
 def test_sizes_come_and_go() -> None:

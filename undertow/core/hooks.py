@@ -66,6 +66,9 @@ class FunctionHook:
     def reads_grad(self, variable: Variable) -> None:
         """Called when somebody reads `variable.grad` or `variable.grad_var`."""
 
+    def clears_grad(self, variable: Variable) -> None:
+        """Called when somebody calls `variable.clear_grad()` or sets `variable.grad` to None."""
+
     def before_backward(self, function: Function, output_grads: Arrays) -> None:
         """Called with the gradients of the outputs before `function.backward`."""
 

@@ -85,6 +85,8 @@ class Variable:
             value = np.asarray(value)
         if value is not None and not isinstance(value, np.ndarray):
             raise TypeError(f"grad takes an ndarray or None, got {type(value).__name__}; use np.array(...)")
+        if value is None:
+            self.clear_grad()
         self._grad, self._grad_var = value, None
 
     @property
@@ -102,6 +104,8 @@ class Variable:
 
     def clear_grad(self) -> None:
         """Forget the gradient; leaves add up over `backward()` calls until this is called."""
+        for hook in modes.hooks:
+            hook.clears_grad(self)
         self._grad = self._grad_var = None
 
     def retain_grad(self) -> None:

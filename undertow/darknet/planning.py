@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,6 +35,13 @@ class NetworkPlans:
         self._functions: dict[Program, list[Any]] = {}
         self._shown = self._checked = False
         self.finite: set[int] = set()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NetworkPlans:
+        """Those of the copied network, which plans anew."""
+        twin: NetworkPlans = object.__new__(NetworkPlans)
+        memo[id(self)] = twin
+        twin.__init__(copy.deepcopy(self.net, memo))  # type: ignore[misc]
+        return twin
 
     @property
     def possible(self) -> bool:

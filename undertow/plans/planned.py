@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import logging
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from undertow.core.modes import modes
 from undertow.core.variable import Variable
+from undertow.errors import UndertowError
 from undertow.plans import check
 from undertow.plans.arena import arena
 from undertow.plans.buffers import Buffers
+from undertow.plans.changing import Changing
 from undertow.plans.compare import Comparison, arrays_read, compare, kept_objects
 from undertow.plans.dry import DryRecorder, NotDry
 from undertow.plans.handed import hand_out
@@ -57,6 +61,14 @@ class _Seen:
         """What the run hands out. stays: whether a leaf, by its number, may be the step's own Variable."""
         return build(self.result.layout, lambda leaf: hand_out(leaf, self.recorder, stays(leaf.value)))
 
+    def fits(self) -> bool:
+        """Whether its parameters are still of the shapes and types they had, and of those that learn."""
+        held = [v for v in self.recorder.values if isinstance(v.source, Outside) and v.variable.data is not None]
+        return all(
+            (v.variable.shape, v.variable.dtype, v.variable.requires_grad) == (v.shape, v.dtype, v.requires_grad)
+            for v in held
+        )
+
 
 @dataclass
 class _Unplanned:
@@ -77,6 +89,9 @@ class _Replayed:
     calls: int = 0
 
 
+_Plan = _Seen | _Unplanned | _Replayed
+
+
 class Planned:
     """A step with its plans: one for each set of shapes, types and modes it is called with.
 
@@ -88,8 +103,10 @@ class Planned:
         self.step = step
         self._keeper = Keeper(persistent)
         self._dry = dry
-        self._plans: OrderedDict[Hashable, _Seen | _Unplanned | _Replayed] = OrderedDict()
+        self._plans: OrderedDict[Hashable, _Plan] = OrderedDict()
         self._buffers = Buffers()
+        self._recording = threading.Lock()
+        self._changing = Changing()
         self._said: set[str] = set()
         self._hasty: dict[Hashable, int] = {}
         self._refused: str | None = None
@@ -113,13 +130,14 @@ class Planned:
         plans = self._plans.values()
         given_up = [plan.reason for plan in plans if isinstance(plan, _Unplanned)]
         waiting = [plan.waits for plan in plans if isinstance(plan, _Seen) and plan.waits]
-        return next(iter((*given_up, *waiting)), self._refused)
+        return next(iter((*given_up, *waiting)), self._refused or self._changing.reason)
 
     def forget(self) -> None:
         """Drop all plans; the next calls record anew."""
         self._plans.clear()
         self._buffers.clear()
         self._hasty.clear()
+        self._changing, self._refused = Changing(), None
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """The step, replayed where a plan fits, else run as it is."""
@@ -143,22 +161,39 @@ class Planned:
             plan = self._drop(key, plan.calls, plan.places)
         if isinstance(plan, _Unplanned):
             return self._run_plainly(arguments, {})
-        if isinstance(plan, _Replayed):
+        if not isinstance(plan, _Replayed):
+            return self._recorded(key, plan, plan, arguments)
+        try:  # noqa: SIM105 - suppress takes time in every replay
             self._plans.move_to_end(key)
-            try:
-                if plan.watch is None or plan.watch.holds(arguments):
-                    return self._replay(plan, arguments)
-                plan = plan.first
-            except Stale:
-                plan = None
-                del self._plans[key]
-        if plan is None and self._dry and self._record_dry(key, arguments):
-            return self(*arguments)
-        return self._record(key, plan, arguments)
+        except KeyError:  # another thread has dropped it just now
+            pass
+        try:
+            if plan.watch is None or plan.watch.holds(arguments):
+                return self._replay(plan, arguments)
+            first = plan.first
+        except Stale:
+            first = None
+        return self._recorded(key, plan, first, arguments)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Planned:
+        """The same step, of the copied object where it is a method, planned anew."""
+        twin: Planned = object.__new__(type(self))
+        memo[id(self)] = twin
+        twin.__init__(copy.deepcopy(self.step, memo), self._keeper.names, self._dry)  # type: ignore[misc]
+        return twin
+
+    def __copy__(self) -> Planned:
+        return type(self)(self.step, self._keeper.names, self._dry)
+
+    def __reduce__(self) -> NoReturn:
+        raise UndertowError(
+            f"the plan of {self._name} cannot be pickled: it is memory and native calls of this process",
+            remedy="pickle the model without it and make the plan again with ut.plan",
+        )
 
     def _drop(self, key: Hashable, calls: int, places: Places) -> _Unplanned | None:
         """Forget a plan, as other objects stand in its places; for good where that happens too often."""
-        del self._plans[key]
+        self._plans.pop(key, None)
         if not self._too_often(key, calls < _WORTH_WHILE):
             return None
         reason = f"{places.first_other()} is replaced again and again; write into it, or pass it as an argument"
@@ -173,6 +208,7 @@ class Planned:
 
     def _replay(self, plan: _Replayed, arguments: tuple[Any, ...]) -> Any:
         plan.calls += 1
+        self._changing.replayed()
         every = check.every()
         if every and plan.calls % every == 0:
             store = self._keeper.store
@@ -193,6 +229,27 @@ class Planned:
         return result
 
     # --- recording --------------------------------------------------------------------------------------
+
+    def _recorded(self, key: Hashable, plan: _Plan | None, first: _Seen | None, arguments: tuple[Any, ...]) -> Any:
+        """A recorded call, in one thread at a time: the others' calls are ordinary ones meanwhile.
+
+        plan: what was found under this key.
+        """
+        if not self._recording.acquire(blocking=False):
+            return self._run_plainly(arguments, {})
+        try:
+            if self._plans.get(key) is not plan:  # another thread was faster
+                return self._run_plainly(arguments, {})
+            if first is not None and not first.fits():
+                first = None
+            if plan is None and not self._changing.is_worth_recording(key, arguments):
+                self._say(self._changing.reason or "")
+                return self._run_plainly(arguments, {})
+            if first is not None or not self._dry or not self._record_dry(key, arguments):
+                return self._record(key, first, arguments)
+        finally:
+            self._recording.release()
+        return self(*arguments)
 
     def _record(self, key: Hashable, first: _Seen | None, arguments: tuple[Any, ...]) -> Any:
         watched, lent = _lend_gradients(first.recorder if first else None)
@@ -281,11 +338,16 @@ class Planned:
     def _name(self) -> str:
         return str(getattr(self.step, "__qualname__", "step"))
 
-    def _remember(self, key: Hashable, plan: _Seen | _Unplanned | _Replayed) -> None:
+    def _remember(self, key: Hashable, plan: _Plan) -> None:
         self._plans[key] = plan
         self._plans.move_to_end(key)
         while len(self._plans) > _MOST_PLANS:
             self._plans.popitem(last=False)
+            self._refused = (
+                f"called with more than {_MOST_PLANS} different sets of shapes, types, modes and Python numbers: "
+                "those unused for longest are recorded anew when they come again"
+            )
+            self._say(self._refused)
 
     def _give_up(self, key: Hashable, reason: str) -> _Unplanned:
         given_up = _Unplanned(reason)
@@ -399,7 +461,7 @@ def _overlaps(arguments: tuple[Any, ...]) -> list[Hashable]:
 
 def _lend_gradients(recorder: Recorder | None) -> tuple[list[Variable], list[tuple[Variable, np.ndarray]]]:
     """Zeros as gradients for the leaves of the first run, so that the second shows whether the step clears them."""
-    if recorder is None:
+    if recorder is None or not recorder.walks:
         return [], []
     leaves = {id(v.variable): v.variable for v in recorder.values if v.is_leaf and v.requires_grad}
     lent = []

@@ -146,6 +146,7 @@ class Recorder(FunctionHook):
         self._ledger = Ledger()
         self._kept: dict[int, np.ndarray] = {}
         self._grads_read: list[tuple[Variable, str]] = []
+        self._touched: tuple[Variable, str] | None = None
         self._given: list[int] = []
         if self.looks:
             self._look_round(buffers)
@@ -309,8 +310,14 @@ class Recorder(FunctionHook):
         self._object(f"{source_line()}: {what} in the step, which would see nothing of a replay; do this outside")
 
     def reads_grad(self, variable: Variable) -> None:
-        if variable._grad is not None and variable.creator is None and not self._walking:
-            self._grads_read.append((variable, source_line()))
+        if variable.creator is None and not self._walking:
+            self._touched = self._touched or (variable, source_line())
+            if variable._grad is not None:
+                self._grads_read.append((variable, source_line()))
+
+    def clears_grad(self, variable: Variable) -> None:
+        if variable.creator is None and not self._walking:
+            self._touched = self._touched or (variable, source_line())
 
     def _look_at_gradients(self, where: str) -> None:
         """Before a walk: gradients are as before the step, or have been cleared, whatever they were before."""
@@ -333,6 +340,9 @@ class Recorder(FunctionHook):
 
     def finish(self, replaced: str | None = None) -> None:
         """Look once more at what the step must not have changed by itself; replaced: a place with another object."""
+        if self._touched is not None and not self.walks:
+            variable, line = self._touched
+            self._object(f"{line}: the step looks at or clears the gradient of {described(variable)}; do this outside")
         lines = {id(value.variable): f"{value.where}: " for value in reversed(self.values)}
         for variable, what in self._known.replaced():
             value = self.values[self._numbers[id(variable)]] if id(variable) in self._numbers else None
