@@ -120,10 +120,11 @@ class Blob:
         return cleared
 
     def _view(self, name: str, memory: Memory) -> Array:
-        whole = memory.room(self.count, self.dtype)
         known = self._views.get(name)
-        if known is not None and known[0] is whole:
+        if known is not None and known[0] is memory.array and memory.later is None:
+            memory.seen = True
             return known[1]
+        whole = memory.room(self.count, self.dtype)
         view = whole[: self.count].reshape(self.shape)
         self._views[name] = (whole, view)
         return view
@@ -237,3 +238,10 @@ def legacy_length(shape: Shape, axis: int) -> int:
 def shape_text(shape: Sequence[int]) -> str:
     """A shape as Caffe prints it: the lengths, and their product in parentheses."""
     return "".join(f"{length} " for length in shape) + f"({math.prod(shape)})"
+
+
+def weighted_sum(values: Array, weights: Array) -> float:
+    """The sum of values times weights, two arrays of one shape; products as they are, added up in float64."""
+    products = values * weights
+    # NumPy's sum of a single number takes ten times as long as this.
+    return float(products) if products.ndim == 0 else float(products.sum(dtype=np.float64))

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from undertow.caffe.blob import Blob, Shape
+from undertow.caffe.blob import Blob, Shape, weighted_sum
 from undertow.caffe.dialect import Dialect
 from undertow.caffe.fillers import fill
 from undertow.caffe.proto.message import Message, new_message
@@ -198,7 +198,7 @@ class Layer:
     def loss_of(self, top: Sequence[Blob]) -> float:
         """The sum of loss weight times value over the tops."""
         weighted = [blob for blob, weight in zip(top, self.loss_weights, strict=False) if weight]
-        return sum(float(np.sum(blob.data * blob.diff, dtype=np.float64)) for blob in weighted)
+        return sum(weighted_sum(blob.data, blob.diff) for blob in weighted)
 
     def _run(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> list[Result]:
         wanted = self.need_backward

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 import undertow.functions as F
-from undertow.caffe.blob import Blob, Later
+from undertow.caffe.blob import Blob, Later, weighted_sum
 from undertow.caffe.layer import Layer
 from undertow.caffe.layers_norm import BatchNorm
 from undertow.caffe.layers_shape import Split
@@ -422,8 +422,8 @@ class PassPlan:
                 if self._operations[i]:
                     layer.forget_pass()
         self._take_gradients(homes)
-        losses = [float(np.sum(self._program.array(n) * blob.diff, dtype=np.float64)) for blob, n in self._losses]
-        losses += [float(np.sum(blob.data * blob.diff, dtype=np.float64)) for blob in self._given_losses]
+        losses = [weighted_sum(self._program.array(n), blob.diff) for blob, n in self._losses]
+        losses += [weighted_sum(blob.data, blob.diff) for blob in self._given_losses]
         self._program.keep_into(partial(self._store, set()), finished=False)
         return sum(losses)
 
