@@ -22,3 +22,11 @@ def test_names_exist(name: str) -> None:
         value: object = ut
         for part in path.strip(".").split("."):
             value = getattr(value, part)
+
+
+def test_all_variables_of_the_environment_are_explained() -> None:
+    read = re.compile(r"environ(?:\.get\(|\[)\"(\w+)\"")
+    names = {name for path in (ROOT / "undertow").rglob("*.py") for name in read.findall(path.read_text("utf-8"))}
+    assert len(names) > 5
+    text = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    assert names <= set(re.findall(r"^\| `(\w+)` \|", text, re.M))

@@ -9,7 +9,7 @@ import numpy as np
 
 from undertow.plans.record import Alias, Argument, Call, Made, Outside, Recorder, Value
 from undertow.plans.results import Result
-from undertow.plans.snapshot import contents, is_variable, same
+from undertow.plans.snapshot import Group, contents, is_variable, same
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,8 @@ def _calls_differ(a: Call, b: Call) -> tuple[str | None, str | None]:
         found = same(a.options[key], b.options[key])
         if not found.equal:
             return f"{b.where}: option '{key}' of {b.function.label} changes from call to call", None
+        if key in b.edited and (found.fresh or isinstance(b.options[key], Group)):
+            return f"{b.where}: {b.function.label} changes '{key}', which is made anew in every call, in place", None
         if found.fresh:
             doubt = f"{b.where}: '{key}' of {b.function.label}"
     return None, doubt

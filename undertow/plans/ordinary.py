@@ -14,6 +14,7 @@ from undertow.core.variable import Variable, as_array
 from undertow.errors import GraphError, ShapeError
 from undertow.plans.record import Call
 from undertow.plans.unit import Unit
+from undertow.plans.users import is_ours, set_back
 
 if TYPE_CHECKING:
     from undertow.plans.program import Program
@@ -27,6 +28,8 @@ class Ordinary(Unit):
         (number,) = calls
         self.call: Call = program.calls[number]
         self.function = self.call.function
+        self._guards = not is_ours(self.function)
+        self._own: dict[int, Variable] = {}
 
     def take_over(self) -> None:
         """What its last run left on the Function is for its users to read."""
@@ -37,7 +40,7 @@ class Ordinary(Unit):
 
     def bind(self) -> None:
         program, function, call = self.program, self.function, self.call
-        function.inputs = tuple(program.variable(x) for x in call.inputs)
+        function.inputs = tuple(self._input(x) for x in call.inputs)
         outputs = tuple(program.variable(y) for y in call.outputs)
         function._outputs = tuple(weakref.ref(y) for y in outputs)
         function._output_likes = tuple((program.values[y].shape, program.values[y].dtype) for y in call.outputs)
@@ -45,10 +48,27 @@ class Ordinary(Unit):
             wanted and program.wants(x) for x, wanted in zip(call.inputs, call.wanted, strict=True)
         )
 
+    def _input(self, number: int) -> Variable:
+        """The Variable that the Function sees, one of its own where its array is."""
+        variable = self.program.variable(number)
+        if not self._guards or self.program.stays(number):
+            return variable
+        return self._own.setdefault(number, Variable(None, variable.name, variable.requires_grad))
+
+    def _to_keep(self, array: np.ndarray) -> np.ndarray:
+        """The array, or a copy that a Function of a user's may keep: no replay writes over it."""
+        if np.may_share_memory(array, self.program.memory.memory):
+            return array.copy(order="K")
+        return array
+
     def forward(self) -> None:
         program, call = self.program, self.call
         program.finish()
+        if call.before is not None:
+            set_back(self.function, call.before)
         xs = tuple([program.array(x) for x in call.inputs])
+        if self._guards:
+            xs = tuple([self._to_keep(x) for x in xs])
         for variable, number, x in zip(self.function.inputs, call.inputs, xs, strict=True):
             if not program.is_outside(number):
                 variable.data = x
@@ -73,6 +93,8 @@ class Ordinary(Unit):
         gys = [program.take_gradient(number) for number in call.outputs]
         if all(gy is None for gy in gys):
             return
+        if self._guards:
+            gys = [None if gy is None else self._to_keep(gy) for gy in gys]
         places = [program.gradient_place(n) if call.inputs.count(n) == 1 else None for n in call.inputs]
         before, modes.recording = modes.recording, False
         try:

@@ -329,6 +329,9 @@ class Planned:
             for n, (a, b) in enumerate(zip(first.values, second.values, strict=True))
             if b.is_leaf and a.variable is b.variable
         )
+        for a, b in zip(first.calls, second.calls, strict=True):
+            if a.origin() is b.function:
+                b.before = None  # one object for all calls keeps what it likes from one to the next
         program = Program(second, result, lasting, self._keeper.find(second), self._buffers)
         plan = _Replayed(program, kept_objects(second))
         self._remember(key, plan)

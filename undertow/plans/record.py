@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Container, Iterable, Sequence
+import weakref
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from undertow.core.modes import modes
 from undertow.core.variable import Variable
 from undertow.plans.ledger import Known, Ledger, described
 from undertow.plans.snapshot import ENGINE_FIELDS, ArrayTaken, checksum, parts, take
+from undertow.plans.users import changed_in_place, is_ours
 
 _PACKAGE = str(Path(undertow.__file__).parent)
 
@@ -86,7 +88,11 @@ class Value:
 
 @dataclass(eq=False)
 class Call:
-    """One operation. inputs, outputs: numbers of values. options: attributes before forward, without its results."""
+    """One operation. inputs, outputs: numbers of values. options: attributes before forward, without its results.
+
+    Of a Function that a user wrote: before: all its attributes before forward, edited: options that forward has changed
+    in place, origin: the object, if it still lives.
+    """
 
     function: Function
     where: str
@@ -98,6 +104,9 @@ class Call:
     training: bool = True
     precision: Any = "fast"
     recording: bool = True
+    before: dict[str, Any] | None = None
+    edited: frozenset[str] = frozenset()
+    origin: Callable[[], Function | None] = lambda: None
 
 
 @dataclass(eq=False)
@@ -198,6 +207,9 @@ class Recorder(FunctionHook):
             precision=modes.precision,
             recording=modes.recording,
         )
+        if not is_ours(function):
+            call.before, call.origin = held, weakref.ref(function)
+            call.edited = changed_in_place(call.options, now)
         self.calls.append(call)
         self._functions[id(function)] = number
         call.outputs = tuple(self._enter(y, Made(number, k), where) for k, y in enumerate(outputs))
@@ -206,7 +218,7 @@ class Recorder(FunctionHook):
         self, function: Function, operands: tuple[Variable, ...], outputs: tuple[Variable, ...], where: str
     ) -> None:
         """What an operation has made and what it keeps may be read by others; what it was given is to stay."""
-        if not _is_ours(function) and any(self._ledger.check(x.data) for x in operands):
+        if not is_ours(function) and any(self._ledger.check(x.data) for x in operands):
             self._object(f"{where}: {function.label} writes over its input; let its forward make another array")
         self._take_kept()
         for y in outputs:
@@ -284,11 +296,11 @@ class Recorder(FunctionHook):
             self._object("the walk backward reaches an operation from before the step")
         elif self.walks:
             self.walks[-1].functions.append(number)
-        if self.looks and not _is_ours(function):
+        if self.looks and not is_ours(function):
             self._given = [checksum(gy) for gy in output_grads]
 
     def after_backward(self, function: Function, output_grads: Arrays, input_grads: MaybeArrays) -> None:
-        if self.looks and not _is_ours(function) and self._given != [checksum(gy) for gy in output_grads]:
+        if self.looks and not is_ours(function) and self._given != [checksum(gy) for gy in output_grads]:
             number = self._functions.get(id(function))
             line = "" if number is None else f"{self.calls[number].where}: "
             self._object(f"{line}backward of {function.label} writes over the gradient it is given, which others share")
@@ -387,7 +399,7 @@ class Recorder(FunctionHook):
             if not value.is_leaf:
                 value.variable = nothing
         for call in self.calls:
-            call.function = call.function._fresh()
+            call.function, call.before = call.function._fresh(), None
             for name in call.results:
                 call.function.__dict__.pop(name, None)
         self._arrays.clear()
@@ -435,10 +447,6 @@ def source_line() -> str:
         frame = frame.f_back
     frame = frame or inner
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-
-
-def _is_ours(function: Function) -> bool:
-    return type(function).__module__.startswith("undertow.")
 
 
 def _address(array: np.ndarray) -> int:
