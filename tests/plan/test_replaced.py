@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 import types
+from collections import UserDict
 from collections.abc import Callable
 from typing import Any
 
@@ -54,6 +56,30 @@ class Plain:
         return self.m(x)
 
 
+class Chain(layers.Sequential):
+    def forward(self, x: Any) -> Any:
+        return self[0](x)
+
+
+class Private:
+    __slots__ = ("__m",)
+
+    def __init__(self, m: Any) -> None:
+        self.__m = m
+
+    def replace(self, m: Any) -> None:
+        self.__m = m
+
+    def apply(self, x: Any) -> Any:
+        return self.__m(x)
+
+
+def objects(m: Any) -> Array:
+    found = np.empty(2, object)
+    found[0] = m
+    return found
+
+
 class Shared:
     m: Any = None
 
@@ -67,6 +93,11 @@ HOLDERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any], Callable[[A
     "namespace": (lambda m: types.SimpleNamespace(m=m), lambda h: h.m, lambda h, m: setattr(h, "m", m)),
     "slots": (Slots, lambda h: h.m, lambda h, m: setattr(h, "m", m)),
     "class": (lambda m: setattr(Shared, "m", m) or Shared, lambda h: h.m, lambda h, m: setattr(h, "m", m)),
+    "array of objects": (objects, lambda h: h[0], lambda h, m: h.__setitem__(0, m)),
+    "user's dict": (lambda m: UserDict(m=m), lambda h: h["m"], lambda h, m: h.update(m=m)),
+    "items of a user's Sequential": (Chain, lambda h: h, lambda h, m: h._items.__setitem__(0, m)),
+    "attrgetter": (Plain, operator.attrgetter("m"), lambda h, m: setattr(h, "m", m)),
+    "private": (Private, lambda h: h.apply, lambda h, m: h.replace(m)),
     "method": (Plain, lambda h: h.apply, lambda h, m: setattr(h, "m", m)),
 }
 
@@ -195,6 +226,24 @@ def test_an_array_that_python_code_computes_with_is_compared(replace: bool) -> N
     assert agrees(step, planned) is replace
 
 
+@pytest.mark.parametrize("replace", [False, True], ids=["edited", "replaced"])
+def test_a_view_of_an_array_is_read_anew(replace: bool) -> None:
+    w, holder = ut.Parameter(np.ones((4, 5), np.float32)), Plain(np.ones(4, np.float32))
+
+    def step(x: Array) -> ut.Variable:
+        return constant(x) * w.data.T + constant(holder.m[None])
+
+    planned = plan(step)
+    for n in (1, 2, 3):
+        assert agrees(step, planned)
+        if replace:
+            w.data, holder.m = w.data + n, holder.m * n
+        else:
+            w.data += n
+            holder.m *= n
+    assert agrees(step, planned)
+
+
 def test_rows_chosen_by_an_order_that_is_shuffled_late() -> None:
     rows, order = np.arange(40, dtype=np.float32).reshape(10, 4), np.arange(10)
 
@@ -248,6 +297,25 @@ def test_a_constant_of_a_parameter_that_is_trained_later_than_others() -> None:
     assert planned.is_replaying
     frozen.weight.data *= np.linspace(0, 3, 4, dtype=np.float32)
     assert not agrees(step, planned)
+
+
+def test_an_array_kept_of_another_step_is_another_for_another_batch_size() -> None:
+    head = plan(lambda x: named(ut.exp(constant(x)), "h"), persistent=["h"])
+
+    def tail() -> ut.Variable:
+        return constant(head.kept["h"].data) * 2
+
+    planned = plan(tail)
+    with ut.no_grad():
+        for rows in (5, 5, 5, 5, 3, 5, 5, 5, 3, 3, 3):
+            head(batch(rows)[:rows])
+            np.testing.assert_array_equal(planned().data, tail().data)
+    assert planned.is_replaying
+
+
+def named(x: ut.Variable, name: str) -> ut.Variable:
+    x.name = name
+    return x
 
 
 # --- by the step itself -----------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from undertow.plans.record import Alias, Argument, Call, Made, Outside, Recorder, Value
 from undertow.plans.results import Result
-from undertow.plans.snapshot import Group, contents, is_variable, same
+from undertow.plans.snapshot import Group, contents, is_same_memory, is_variable, same
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,23 @@ def kept_objects(recorder: Recorder) -> list[Any]:
     return list(found.values())
 
 
-def arrays_read(recorder: Recorder) -> list[np.ndarray]:
-    """Arrays from outside that the operations themselves read."""
-    values = [v.source.taken.array for v in recorder.values if isinstance(v.source, Outside)]
-    return values + [item for item in kept_objects(recorder) if isinstance(item, np.ndarray)]
+def read_in_both(first: Recorder, second: Recorder) -> Iterator[Any]:
+    """Arrays and other objects that operations of both runs read, without a Variable of both runs that has them.
+
+    With an array come those that it is a view of.
+    """
+    for x, y in zip(first.values, second.values, strict=True):
+        if x.variable is not y.variable and isinstance(x.source, Outside) and isinstance(y.source, Outside):
+            yield from _in_both(x.source.taken, y.source.taken)
+    for a, b in zip(first.calls, second.calls, strict=True):
+        for key in a.options.keys() & b.options.keys():
+            yield from _in_both(a.options[key], b.options[key])
+
+
+def _in_both(a: Any, b: Any) -> Iterator[Any]:
+    for one, other in zip(contents(a), contents(b), strict=False):
+        array = isinstance(one, np.ndarray) and isinstance(other, np.ndarray)
+        if is_same_memory(one, other) if array else one is other:
+            while other is not None:
+                yield other
+                other = other.base if isinstance(other, np.ndarray) else None

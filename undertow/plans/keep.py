@@ -13,7 +13,7 @@ from undertow.plans.record import Recorder, retain_named
 
 
 class Kept:
-    """A named value: `data` and `grad`, C-contiguous arrays that keep their place from call to call.
+    """A named value: `data` and `grad`, C-contiguous arrays that keep their place while their shape and type stay.
 
     Every call writes into them; between calls they may be read and written. A later step that computes on
     `Variable(kept.data)` sees what was written. grad: None until a walk backward reached the value. Where one name

@@ -20,7 +20,7 @@ from undertow.plans import check
 from undertow.plans.arena import arena
 from undertow.plans.buffers import Buffers
 from undertow.plans.changing import Changing
-from undertow.plans.compare import Comparison, arrays_read, compare, kept_objects
+from undertow.plans.compare import Comparison, compare, kept_objects, read_in_both
 from undertow.plans.dry import DryRecorder, NotDry
 from undertow.plans.handed import hand_out
 from undertow.plans.keep import Keeper, Kept, Watch
@@ -255,10 +255,10 @@ class Planned:
         watched, lent = _lend_gradients(first.recorder if first else None)
         reach = Reach(self.step)
         sources = Sources(reach)
-        recorder = Recorder(arguments, watched, self._keeper.names, reach.variables, reach.arrays)
+        recorder = Recorder(arguments, watched, self._keeper.names, reach.variables, sources.arrays())
         with recorder:
             returned = self.step(*arguments)
-        recorder.finish(reach.replaced(recorder.is_made))
+        recorder.finish(reach.replaced(recorder.is_of_this_call))
         sources.add_used(recorder)
         returned, unreached = without(returned, _take_back(lent))
         self._keeper.store_recorded(recorder)
@@ -292,7 +292,7 @@ class Planned:
             self._say(first.waits)
             return second.handed()
         used = _used(first.recorder, second.recorder)
-        places = Reach(self.step).places(used, {id(item) for item in watch.sources} if watch else ())
+        places = Reach(self.step).places(used, watch.sources if watch else ())
         problem = _too_much(watch, places, doubt)
         if problem is not None:
             self._give_up(key, problem)
@@ -397,18 +397,13 @@ def _watched(first: _Seen, second: _Seen) -> Watched:
     first.varied |= {index for index, held in first.arguments.items() if now[index] != held}
     first.sources.keep_unvaried(second.sources)
     same = {index: held for index, held in first.arguments.items() if index not in first.varied}
-    return Watched(same, first.sources.items(), {id(array) for array in arrays_read(second.recorder)})
+    return Watched(same, first.sources.items(), {id(item) for item in read_in_both(first.recorder, second.recorder)})
 
 
-def _used(first: Recorder, second: Recorder) -> set[int]:
-    """The ids of Variables, and of arrays that are used without one, that are the same in both recorded runs."""
-    found: set[int] = set()
-    for a, b in zip(first.values, second.values, strict=True):
-        if a.variable is b.variable:
-            found.add(id(b.variable))
-        elif isinstance(a.source, Outside) and isinstance(b.source, Outside):
-            found |= {id(a.source.taken.array)} & {id(b.source.taken.array)}
-    return found | {id(item) for item in kept_objects(second)} & {id(item) for item in kept_objects(first)}
+def _used(first: Recorder, second: Recorder) -> list[Any]:
+    """What operations use in both recorded runs: Variables, and arrays and other objects without one."""
+    variables = [b.variable for a, b in zip(first.values, second.values, strict=True) if a.variable is b.variable]
+    return [*(x for x in variables if x.creator is None), *read_in_both(first, second)]
 
 
 def _too_much(watch: Watched | None, places: Places | None, doubt: str | None) -> str | None:

@@ -345,10 +345,10 @@ class Recorder(FunctionHook):
 
     # --- the end ----------------------------------------------------------------------------------------
 
-    def is_made(self, variable: Variable) -> bool:
-        """Whether an operation of the step has made a Variable."""
+    def is_of_this_call(self, variable: Variable) -> bool:
+        """Whether a Variable is a result of the step or stands for an argument: replays make reading it an error."""
         number = self._numbers.get(id(variable))
-        return number is not None and isinstance(self.values[number].source, Made)
+        return number is not None and not isinstance(self.values[number].source, Outside)
 
     def finish(self, replaced: str | None = None) -> None:
         """Look once more at what the step must not have changed by itself; replaced: a place with another object."""

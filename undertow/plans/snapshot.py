@@ -89,7 +89,7 @@ def same(a: Any, b: Any) -> Difference:
     if type(a) is not type(b):
         return _OTHER
     if isinstance(a, ArrayTaken):
-        if a.array is b.array:
+        if is_same_memory(a.array, b.array):
             return _SAME
         return _FRESH if a.checksum == b.checksum else _OTHER
     if isinstance(a, Thing):
@@ -104,6 +104,14 @@ def same(a: Any, b: Any) -> Difference:
     if isinstance(a, (float, np.floating)) and a != a and b != b:
         return _SAME
     return _SAME if a == b else _OTHER
+
+
+def is_same_memory(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two arrays that exist are one, or views of the same elements."""
+    if a is b:
+        return True
+    places = ((x.__array_interface__["data"], x.shape, x.strides, x.dtype) for x in (a, b))
+    return bool(a.size) and a.base is not None and b.base is not None and next(places) == next(places)
 
 
 def parts(taken: Any) -> Iterator[ArrayTaken | Thing]:

@@ -41,6 +41,11 @@ class Sources:
         same = self._held.keys() & later._held.keys()
         self._held = {key: self._held[key] for key in same if self._held[key][1] == later._held[key][1]}
 
+    def arrays(self) -> list[np.ndarray]:
+        """Arrays that are no Variables', without those too large to be looked at."""
+        found = (item for item, _ in self._held.values() if isinstance(item, np.ndarray))
+        return [array for array in found if array.nbytes <= _LARGEST]
+
     def items(self) -> list[Source]:
         """What there still is."""
         return [item for item, _ in self._held.values()]
