@@ -101,7 +101,7 @@ class Norm:
 
     def set_hat_from_output(self, gamma: int, beta: int) -> None:
         """v is gamma * x_hat + beta."""
-        plan_norm.hat_of_output(self.channels, gamma, beta, self.k1, self.k0)
+        plan_norm.hat_of_output(self.channels, gamma, beta, self._variance, self.k1, self.k0)
 
     def set_gradient(self, gamma: int, sums: int) -> None:
         """c1, c2, c3, ggamma and gbeta from the sums of g and of g * x_hat (see the reference kernel)."""

@@ -58,9 +58,9 @@ def hat_of_input(channels: int, mean: int, variance: int, numbers: int, k1: int,
     _over(channels, _UNIT, lambda a, b: _norm.hat_of_input(mean, variance, numbers, k1, k0, a, b))
 
 
-def hat_of_output(channels: int, gamma: int, beta: int, k1: int, k0: int) -> None:
+def hat_of_output(channels: int, gamma: int, beta: int, variance: int, k1: int, k0: int) -> None:
     """k1, k0 with x_hat = v * k1 + k0 for the output v."""
-    _over(channels, _UNIT, lambda a, b: _norm.hat_of_output(gamma, beta, k1, k0, a, b))
+    _over(channels, _UNIT, lambda a, b: _norm.hat_of_output(gamma, beta, variance, k1, k0, a, b))
 
 
 def gradient(

@@ -16,6 +16,7 @@ from undertow.kernels.cpu.source.compiler import inline, kernel
 from undertow.kernels.cpu.source.simd import load_double, load_float, store_double, store_float, store_int
 
 FAR = 1e3  # from here on E[y^2] - E[y]^2 has lost its digits
+SAME = 2.0**-50  # one value of many that differs by the last digit makes a larger sum of squares, by the mean's square
 _FORWARD, _BACKWARD, _MOMENTUM, _CORRECTION = 8, 32, 56, 64
 
 
@@ -25,6 +26,13 @@ def _deviation(variance, scaling):
     if load_double(scaling + 16) != 0:
         return math.sqrt(variance + epsilon)
     return math.sqrt(variance) + epsilon
+
+
+@inline
+def _varies(variance, deviation):
+    """Whether not all values are the same, as a single one is: x_hat then is 0, and what rounding leaves of x - mean
+    must not be divided by an epsilon."""
+    return variance != 0 or deviation == 0
 
 
 @inline
@@ -76,6 +84,8 @@ def statistics(sums, slots, C, centre, numbers, mean, variance, far, c0, c1):
                 store_int(far, 1)
         else:
             m += load_float(centre + 4 * c)
+            if spread < SAME * m * m:
+                spread = 0.0
         store_double(mean + 8 * c, m)
         store_double(variance + 8 * c, spread / divisor)
 
@@ -85,7 +95,8 @@ def affine(mean, variance, numbers, gamma, beta, scale, shift, mean32, variance3
     """The batch norm as y * scale + shift, and its statistics in float32."""
     for c in range(c0, c1):
         m, v = load_double(mean + 8 * c), load_double(variance + 8 * c)
-        s = load_float(gamma + 4 * c) / _deviation(v, numbers + _FORWARD)
+        deviation = _deviation(v, numbers + _FORWARD)
+        s = load_float(gamma + 4 * c) / deviation if _varies(v, deviation) else 0.0
         store_float(scale + 4 * c, np.float32(s))
         store_float(shift + 4 * c, np.float32(load_float(beta + 4 * c) - m * s))
         store_float(mean32 + 4 * c, np.float32(m))
@@ -108,18 +119,20 @@ def move(running_mean, running_variance, mean32, variance32, numbers, c0, c1):
 def hat_of_input(mean, variance, numbers, k1, k0, c0, c1):
     """x_hat = v * k1 + k0 for the input v of the batch norm."""
     for c in range(c0, c1):
-        s = _deviation(load_double(variance + 8 * c), numbers + _FORWARD)
-        store_float(k1 + 4 * c, np.float32(1 / s))
-        store_float(k0 + 4 * c, np.float32(-load_double(mean + 8 * c) / s))
+        v = load_double(variance + 8 * c)
+        deviation = _deviation(v, numbers + _FORWARD)
+        s = 1 / deviation if _varies(v, deviation) else 0.0
+        store_float(k1 + 4 * c, np.float32(s))
+        store_float(k0 + 4 * c, np.float32(-load_double(mean + 8 * c) * s))
 
 
 @kernel
-def hat_of_output(gamma, beta, k1, k0, c0, c1):
+def hat_of_output(gamma, beta, variance, k1, k0, c0, c1):
     """x_hat = v * k1 + k0 for its output v."""
     for c in range(c0, c1):
-        g = np.float64(load_float(gamma + 4 * c))
-        store_float(k1 + 4 * c, np.float32(1 / g))
-        store_float(k0 + 4 * c, np.float32(-load_float(beta + 4 * c) / g))
+        g = 1 / np.float64(load_float(gamma + 4 * c)) if load_double(variance + 8 * c) != 0 else 0.0
+        store_float(k1 + 4 * c, np.float32(g))
+        store_float(k0 + 4 * c, np.float32(-load_float(beta + 4 * c) * g))
 
 
 @kernel
