@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 import types
+import weakref
 from collections import UserDict
 from collections.abc import Callable
 from typing import Any
@@ -146,6 +147,16 @@ def test_a_parameter_and_an_activation_in_a_dict_are_replaced() -> None:
     assert agrees(step, planned)
     model["f"] = ut.sigmoid
     assert agrees(step, planned)
+
+
+def test_a_weak_proxy_of_what_is_no_more_is_passed_over() -> None:
+    lost = weakref.proxy(linear(0))
+
+    def step(x: Array) -> ut.Variable:
+        with ut.no_grad():
+            return constant(x) * 2 if x.size else lost(x)
+
+    assert agrees(step, plan(step))
 
 
 def test_what_is_replaced_again_and_again_is_not_planned() -> None:

@@ -37,6 +37,7 @@ _MOST_PLANS = 64  # per step; the one unused for longest goes first
 # Recording costs what some replays save: a plan that is given up for another object before these is a hasty one.
 _WORTH_WHILE = 8
 _MOST_HASTY = 8
+_TOO_MANY = "the names in it lead to too many objects to find out whether one that it uses is replaced by another"
 _WITHIN = "called in the step of another plan: it runs as a part of that step"
 
 
@@ -293,15 +294,16 @@ class Planned:
             return second.handed()
         used = _used(first.recorder, second.recorder)
         places = Reach(self.step).places(used, watch.sources if watch else ())
-        problem = _too_much(watch, places, doubt)
-        if problem is not None:
-            self._give_up(key, problem)
+        problem = _too_large(watch, doubt)
+        if problem is not None or places is None:
+            self._give_up(key, problem or _TOO_MANY)
             return returned
         plan = self._plan(key, first.recorder, second.recorder, second.result)
         plan.places = places
         if watch:
             first.waits = None
             first.recorder.forget_values(second.recorder)
+            first.places = places
             plan.watch, plan.first = watch, first
         return second.handed(plan.program.stays)
 
@@ -406,13 +408,11 @@ def _used(first: Recorder, second: Recorder) -> list[Any]:
     return [*(x for x in variables if x.creator is None), *read_in_both(first, second)]
 
 
-def _too_much(watch: Watched | None, places: Places | None, doubt: str | None) -> str | None:
+def _too_large(watch: Watched | None, doubt: str | None) -> str | None:
     """Why a replay would have to look at more than it can."""
-    if places is None:
-        return "the names in it lead to too many objects to find out whether one that it uses is replaced by another"
-    if watch is not None and watch.too_large is not None:
-        return f"{doubt} may depend on {described(watch.too_large)}, too large to be compared: pass it as an argument"
-    return None
+    if watch is None or watch.too_large is None:
+        return None
+    return f"{doubt} may depend on {described(watch.too_large)}, too large to be compared: pass it as an argument"
 
 
 class _NoKey(Exception):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 import types
+import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
@@ -65,6 +66,8 @@ class Reach:
         self._seen.clear()
 
     def _note(self, kind: str, owner: Any, holder: Any, key: Any, child: Any) -> None:
+        if _is_gone(child):
+            return
         if not isinstance(child, _PLAIN) and not (isinstance(child, (type, types.ModuleType)) and _is_foreign(child)):
             self._places.append(Place(kind, owner, holder, key, child))
 
@@ -117,7 +120,7 @@ class Reach:
                 self._note("key", item, vars(item), name, vars(item)[name])
         elif isinstance(item, (Module, Kept)) or type(item).__module__ in _OPEN or not _is_foreign(type(item)):
             self._of_object(item)
-        elif isinstance(getattr(item, "kept", None), dict):  # another step with its plans
+        elif type(item).__module__.startswith("undertow.") and hasattr(item, "kept"):  # another step with its plans
             self._part(item, item.kept)
 
     def _is_library(self, item: Any) -> bool:
@@ -215,6 +218,16 @@ _PARTS: dict[type, tuple[str, ...]] = {
     staticmethod: ("__func__",),
     property: ("fget", "fset"),
 }
+
+
+def _is_gone(item: Any) -> bool:
+    """Whether it is a weak proxy for an object that is no more: even its type cannot be asked for."""
+    if type(item) not in weakref.ProxyTypes:
+        return False
+    try:
+        return item.__class__ is None
+    except ReferenceError:
+        return True
 
 
 def _slots(kind: type) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -92,6 +93,6 @@ def sums(arguments: tuple[Any, ...]) -> dict[int, int]:
 
 def _glance(array: np.ndarray) -> int:
     """The checksum of some elements, all over an array."""
-    if array.size <= _GLANCE or not array.flags.c_contiguous:
+    if not array.flags.c_contiguous or array.dtype.kind not in "fiubc":
         return checksum(array)
-    return checksum(array.reshape(-1)[:: array.size // _GLANCE])
+    return zlib.crc32(np.ascontiguousarray(array.reshape(-1)[:: array.size // _GLANCE + 1]).data)
