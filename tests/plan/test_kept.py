@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 
 import undertow as ut
+from undertow.errors import GraphError, UndertowError
 from undertow.functions import conv2d, linear, max_pool2d
 from undertow.plans import Planned, plan
 from undertow.plans.unit_conv_pool import ConvPoolUnit
@@ -179,10 +182,21 @@ def test_what_lies_before_a_pooling_is_kept_and_changes_no_digit(first: bool, se
         assert len(fused) == 1
 
 
-@pytest.mark.parametrize("names", [["nothing"], []])
-def test_names_that_do_not_occur_are_empty(names: list[str]) -> None:
-    net = BlobNet()
-    planned = plan(net.train, persistent=names)
-    for k in range(3):
-        planned(np.full((2, 3), float(k)))
-    assert all(kept.data is None for kept in planned.kept.values())
+@pytest.mark.parametrize("names", ["fc1", 3, ["fc1", 3], b"fc1"], ids=str)
+def test_what_is_no_list_of_names_is_refused_at_once(names: Any) -> None:
+    with pytest.raises(UndertowError, match=r"persistent.*To mend it: give a list of names"):
+        plan(BlobNet().train, persistent=names)
+
+
+@pytest.mark.parametrize("planned", [True, False], ids=["to be planned", "under a hook"])
+def test_a_name_that_no_variable_has_is_refused_at_the_first_call(planned: bool) -> None:
+    step = plan(BlobNet().train, persistent=["fc1", "fc3"])
+    hook = contextlib.nullcontext() if planned else ut.TimerHook()
+    with hook, pytest.raises(GraphError, match=r"named 'fc3'\. To mend it: .*: data, fc1, fc2, loss, w1, w2"):
+        step(np.ones((2, 3)))
+
+
+def test_without_names_nothing_is_kept() -> None:
+    planned = plan(BlobNet().train, persistent=[])
+    planned(np.ones((2, 3)))
+    assert not planned.kept

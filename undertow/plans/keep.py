@@ -9,7 +9,10 @@ import numpy as np
 from undertow.core.function import Function
 from undertow.core.hooks import FunctionHook, Walk
 from undertow.core.variable import Variable
+from undertow.errors import GraphError, UndertowError
 from undertow.plans.record import Recorder, retain_named
+
+_MOST_NAMES = 20  # in a message
 
 
 class Kept:
@@ -54,7 +57,7 @@ class Keeper:
     """The kept values of one step."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        self.names = tuple(dict.fromkeys(names))
+        self.names = tuple(dict.fromkeys(_checked(names)))
         self.kept = {name: Kept(name) for name in self.names}
 
     def find(self, recorder: Recorder) -> dict[str, tuple[int, int]]:
@@ -88,10 +91,38 @@ class Keeper:
 
     def _store_variables(self, variables: Iterable[Variable]) -> None:
         first: set[str] = set()
+        others: set[str] = set()
         for variable in variables:
             name = variable.name
             if name is None or name not in self.kept:
+                others.add(name or "")
                 continue
             grad = None if name in first else variable.grad
             first.add(name)
             self.store(name, variable.data, grad)
+        never = [name for name, kept in self.kept.items() if kept.data is None]
+        if never:
+            raise GraphError(
+                f"persistent: no Variable of the step is named '{never[0]}'", remedy=_instead(first | others - {""})
+            )
+
+
+def _checked(names: Iterable[str]) -> list[str]:
+    """Raises UndertowError for what is no list of names."""
+    remedy = 'give a list of names, persistent=["hidden"]'
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise UndertowError(f"persistent={names!r} is no list of names", remedy=remedy)
+    found = list(names)
+    for name in found:
+        if not isinstance(name, str):
+            raise UndertowError(f"persistent has {name!r}, which is no name of a Variable", remedy=remedy)
+    return found
+
+
+def _instead(names: Iterable[str]) -> str:
+    """What to do about a name that no Variable has."""
+    some = sorted(names)
+    if not some:
+        return "give a Variable of the step that name: h.name = ..."
+    more = "" if len(some) <= _MOST_NAMES else " and others"
+    return f"give a Variable that name, or take one that is there: {', '.join(some[:_MOST_NAMES])}{more}"
