@@ -12,6 +12,7 @@ import undertow as ut
 from undertow import layers as L
 from undertow.errors import GraphError
 from undertow.plans import plan
+from undertow.plans.check import _moved
 from undertow.plans.program import Program
 
 
@@ -54,6 +55,52 @@ def test_checking_passes_what_only_rounding_tells_apart(
         for p in net.parameters():
             p.data -= 0.1 * p.grad
     assert planned.is_replaying
+
+
+def test_checking_passes_a_gradient_that_is_zero_whatever_the_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only rounding of the data is in it, and that of the two ways is another."""
+    monkeypatch.setenv("UNDERTOW_CHECK_PLAN", "1")
+    layer = L.Linear(4, rng=3)
+    differed = []
+
+    def step(x: np.ndarray, t: np.ndarray) -> ut.Variable:
+        h = ut.Variable(x, requires_grad=False)
+        h = ut.mean(h - ut.mean(h, axis=(2, 3), keepdims=True), axis=(2, 3))
+        loss = ut.softmax_cross_entropy(layer(h), t)
+        loss.backward()
+        return loss
+
+    real = Program.run
+
+    def rounded(program: Program, *arguments: Any, **options: Any) -> Any:
+        result = real(program, *arguments, **options)
+        differed.append(1)
+        layer.weight.grad[...] *= 1 + np.random.default_rng(len(differed)).choice([-1.0, 1.0], layer.weight.shape)
+        return result
+
+    monkeypatch.setattr(Program, "run", rounded)
+    planned = plan(step)
+    layer(np.zeros((1, 3), np.float32))
+    for k in range(6):
+        for p in layer.parameters():
+            p.clear_grad()
+        planned(pictures(k) + 0.3, np.arange(8) % 4)
+    assert planned.is_replaying
+    assert differed
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_moved_arguments_stay_what_they_mean(dtype: type) -> None:
+    shares, classes = np.linspace(0, 1, 50).astype(dtype), np.arange(50).astype(dtype)
+    labels = np.arange(5)
+    moved = _moved((shares, classes, labels, "text", 1.5), np.random.default_rng(1))
+    assert moved[2:] == (labels, "text", 1.5)
+    np.testing.assert_array_equal(moved[1], classes)
+    assert moved[0].dtype == dtype
+    assert (moved[0] <= shares).all()
+    assert (moved[0] >= 0).all()
+    assert (moved[0] != shares).sum() > 40
+    assert _moved((shares, shares), np.random.default_rng(1))[1] is shares
 
 
 def wrong_number(y: ut.Variable, k: int) -> ut.Variable:

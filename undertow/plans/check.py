@@ -17,11 +17,12 @@ from undertow.plans.program import Program, Store
 
 # Largest distance allowed in any case, as a share of the norm of what the real run gives.
 TOLERANCE = 2e-2
-# What rounding may do to a step is found by running it with parameters moved by MOVED times the resolution of their
-# type. One activation or one winner of a pooling that changes may move a gradient by several per cent, and a gradient
-# that is 0 in truth (of a bias before a batch norm) is nothing but rounding; a wrong plan is off by much more than the
-# step itself is then. Kernels that sum in other orders differ by some 10 resolutions; many more, so that in every run
-# some activations change: with one change in a hundred runs the few that are made would not show how far it leads.
+# What rounding may do to a step is found by running it with parameters and arguments moved by MOVED times the
+# resolution of their type. One activation or one winner of a pooling that changes may move a gradient by several per
+# cent, and a gradient that is 0 in truth (of a bias before a batch norm) is nothing but rounding; a wrong plan is off
+# by much more than the step itself is then. Kernels that sum in other orders differ by some 10 resolutions; many more,
+# so that in every run some activations change: with one change in a hundred runs the few that are made would not show
+# how far it leads.
 RUNS = 4
 MOVED = 512
 TIMES = 5
@@ -42,19 +43,19 @@ def compare_with_unplanned(
     names = [x.name or f"of shape {x.shape} ({program.values[n].where})" for n, x in leaves.items()]
     state = _State(objects, list(leaves.values()), names)
 
-    def unplanned() -> Outcome:
+    def unplanned(given: tuple[Any, ...]) -> Outcome:
         state.restore()
         with same_draws(state.entropy):
-            return state.outcome(step(*arguments))
+            return state.outcome(step(*given))
 
-    real = unplanned()
+    real = unplanned(arguments)
     state.restore()
     with same_draws(state.entropy):
         result = program.run(arguments, store=store)
     planned = state.outcome(result)
     floor = _floor(real)
     if any(_refusal(what, x, y, floor) for (what, x), (_, y) in zip(real, planned, strict=True)):
-        spreads = _spreads(unplanned, real, state)
+        spreads = _spreads(unplanned, arguments, real, state)
         for (what, x), (_, y), spread in zip(real, planned, spreads, strict=True):
             refusal = _refusal(what, x, y, floor + TIMES * spread)
             if refusal:
@@ -74,17 +75,42 @@ def _floor(outcome: Outcome) -> float:
     return float(np.finfo(np.float32).eps) * max((float(n) for n in norms if np.isfinite(n)), default=0.0)
 
 
-def _spreads(unplanned: Callable[[], Outcome], real: Outcome, state: _State) -> list[float]:
+def _spreads(
+    unplanned: Callable[[tuple[Any, ...]], Outcome], arguments: tuple[Any, ...], real: Outcome, state: _State
+) -> list[float]:
     """How far apart runs of the step lie that differ in rounding only; leaves everything as it was."""
     spreads = [0.0] * len(real)
     with state.left_alone():
         for seed in range(RUNS):
-            with state.moved(np.random.default_rng(seed)):
-                for i, ((_, x), (_, y)) in enumerate(zip(real, unplanned(), strict=True)):
+            rng = np.random.default_rng(seed)
+            with state.moved(rng):
+                try:
+                    other = unplanned(_moved(arguments, rng))
+                except Exception:  # the step does not take such values
+                    other = unplanned(arguments)
+                for i, ((_, x), (_, y)) in enumerate(zip(real, other, strict=True)):
                     distance = 0.0 if x is None or y is None or x.shape != y.shape else _distance(x, y)
                     if np.isfinite(distance):
                         spreads[i] = max(spreads[i], distance)
     return spreads
+
+
+def _nudged(a: np.ndarray, rng: np.random.Generator, most: float = 1.0) -> np.ndarray:
+    """Values that are a few roundings smaller or, up to `most` times MOVED, larger."""
+    return a * (1 + MOVED * np.finfo(a.dtype).eps * rng.uniform(-1, most, a.shape)).astype(a.dtype)
+
+
+def _moved(arguments: tuple[Any, ...], rng: np.random.Generator) -> tuple[Any, ...]:
+    """Copies of arguments with values a little nearer to 0, so that shares stay within 0 and 1.
+
+    Whole numbers, which may be classes, are not moved, nor are arguments that share memory.
+    """
+    arrays = [a for a in arguments if isinstance(a, np.ndarray)]
+    if any(np.may_share_memory(a, b) for n, a in enumerate(arrays) for b in arrays[:n]):
+        return arguments
+    floats = [isinstance(a, np.ndarray) and a.dtype.kind == "f" for a in arguments]
+    pairs = zip(arguments, floats, strict=True)
+    return tuple(np.where(np.trunc(a) == a, a, _nudged(a, rng, 0.0)) if moves else a for a, moves in pairs)
 
 
 GRADIENT = "the gradient of parameter "
@@ -137,7 +163,7 @@ class _State:
         values = [a.copy() for a in arrays]
         try:
             for a in arrays:
-                a *= (1 + MOVED * np.finfo(a.dtype).eps * rng.uniform(-1, 1, a.shape)).astype(a.dtype)
+                a[...] = _nudged(a, rng)
             yield
         finally:
             _put(arrays, values)
