@@ -15,22 +15,27 @@ class GuardedScratch(Scratch):
 
     def __init__(self) -> None:
         super().__init__()
-        self._kept: list[tuple[np.ndarray, int]] = []
+        self._guards: list[np.ndarray] = []
 
     def take(self, size: int) -> int:
-        block = np.full(align(size) + 2 * MARGIN + 64, PATTERN, np.uint8)
-        start = MARGIN + -(block.ctypes.data + MARGIN) % 64
-        self._kept.append((block, size))
-        return int(block.ctypes.data) + start
+        return self.take_each(size, 1)[0]
+
+    def take_each(self, size: int, threads: int) -> tuple[int, int]:
+        # A vector may end in the last cache line of what was taken, not behind it.
+        step = align(size) + align(MARGIN)
+        block = np.full(threads * step + 2 * align(MARGIN), PATTERN, np.uint8)
+        first = align(block.ctypes.data + MARGIN) - block.ctypes.data
+        self._guards.append(block[:first])
+        for thread in range(threads):
+            end = first + thread * step + align(size)
+            self._guards.append(block[end : end + align(MARGIN) if thread < threads - 1 else None])
+        return int(block.ctypes.data) + first, step
 
     def check(self) -> None:
         """Nothing outside the taken memory was written."""
-        assert self._kept
-        for block, size in self._kept:
-            start = MARGIN + -(block.ctypes.data + MARGIN) % 64
-            assert (block[:start] == PATTERN).all()
-            # A vector may end in the last cache line of what was taken, not behind it.
-            assert (block[start + align(size) :] == PATTERN).all()
+        assert self._guards
+        for guard in self._guards:
+            assert (guard == PATTERN).all()
 
 
 class GuardedTensor:

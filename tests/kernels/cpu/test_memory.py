@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import subprocess
 import sys
@@ -104,6 +105,38 @@ def test_scratch_frames_nest_and_grow():
     with scratch.frame():
         addresses = [scratch.take(1000), scratch.take(5 << 20)]
         assert 1000 <= addresses[1] - addresses[0] <= 1200, "one block now holds what the first frame needed"
+
+
+def test_every_thread_finds_its_own_scratch_in_the_same_range():
+    scratch = Scratch()
+    with scratch.frame():
+        scratch.take_each(3 << 20, 3)
+    with scratch.frame():
+        shared = scratch.take(5000)
+        version = scratch.version
+        first, step = scratch.take_each(1000, 3)
+        with scratch.frame():
+            second, again = scratch.take_each(2 << 20, 2)
+        third, _ = scratch.take_each(2 << 20, 3)
+    assert first % 64 == second % 64 == step % 64 == 0
+    assert again == step >= 3 << 20, "nothing has to move for less"
+    assert second == third >= first + 1000
+    assert not first <= shared < first + 3 * step
+    assert scratch.version == version
+
+
+def test_scratch_of_each_thread_stays_valid_when_more_is_taken():
+    scratch = Scratch()
+    with scratch.frame():
+        address, step = scratch.take_each(1000, 2)
+        version = scratch.version
+        mine = (ctypes.c_char * 1000).from_address(address + step)
+        mine.value = b"mine"
+        other, wider = scratch.take_each(8 << 20, 2)
+        ctypes.memset(other, 255, 8 << 20)
+        ctypes.memset(other + wider, 255, 8 << 20)
+        assert mine.value == b"mine"
+        assert scratch.version != version, "what was noted with the old addresses has to be noted anew"
 
 
 OVER_READ = textwrap.dedent(

@@ -10,7 +10,7 @@ import numpy as np
 from undertow.kernels.cpu import memory
 from undertow.kernels.cpu.library import Kernels
 from undertow.kernels.cpu.raw.parts import SLOTS, ceil_div
-from undertow.kernels.cpu.raw.tensor import Tensor, scratch
+from undertow.kernels.cpu.raw.tensor import Scratch, Tensor, scratch
 from undertow.kernels.cpu.threads import begin, team
 
 Array = np.ndarray
@@ -96,7 +96,7 @@ class YoloHead:
         with scratch().frame() as taken:
             parts = min(SLOTS, source.pixels)
             sums = taken.take(32 * parts)
-            self._activate(source, y, asked, sums, parts, taken.take(64 * team().size))
+            self._activate(source, y, asked, sums, parts, taken)
             width, height = self.net_size
             _yolo.assign(
                 source.address, source.stride, y.ctypes.data, source.n, source.h, source.w, self.n, self.values,
@@ -109,14 +109,15 @@ class YoloHead:
         *numbers, refused = found.tolist()
         return None if refused else YoloFound(y, asked[0], asked[1], cells, rows[0], rows[1], YoloNumbers(*numbers))
 
-    def _activate(self, x: Tensor, y: Array, asked: Array, sums: int, parts: int, tmp: int) -> None:
+    def _activate(self, x: Tensor, y: Array, asked: Array, sums: int, parts: int, taken: Scratch) -> None:
+        tmp, step = taken.take_each(64, team().size)
         weight, target, area = asked[0].ctypes.data, asked[1].ctypes.data, x.h * x.w
 
         def task(thread: int, low: int, high: int) -> None:
             for s in range(low, high):
                 _yolo.activate(
                     x.address, x.stride, y.ctypes.data, self.n, self.values, area, weight, target, sums + 32 * s,
-                    tmp + 64 * thread, x.pixels * s // parts, x.pixels * (s + 1) // parts,
+                    tmp + step * thread, x.pixels * s // parts, x.pixels * (s + 1) // parts,
                 )  # fmt: skip
 
         team().run(parts, task)

@@ -54,11 +54,11 @@ def pivot(x: Tensor, centre: int, when: int = 0) -> None:
 def statistics(x: Tensor, centre: int, sums: int, memory: Scratch, when: int = 0) -> None:
     """Adds the sums of x - centre and of its square to zeroed float64 [SLOTS][2][C]; when: as for `pivot`."""
     with memory.frame():
-        tmp = memory.take(_TMP * team().size)
+        tmp, step = memory.take_each(_TMP, team().size)
         _over_slots(
             x.pixels,
             lambda t, s, p0, p1: _batchnorm.statistics(
-                x.address, x.stride, x.c, p0, p1, centre, sums + s * 16 * x.c, 8 * x.c, tmp + t * _TMP, when
+                x.address, x.stride, x.c, p0, p1, centre, sums + s * 16 * x.c, 8 * x.c, tmp + t * step, when
             ),
         )
 
@@ -90,12 +90,12 @@ def backward_sums(
     """Adds the sums of g and g * x_hat to zeroed float64 [SLOTS][2][C]; see source/batchnorm.py."""
     scale, shift = slope.scale or k1, slope.shift or k1
     with memory.frame():
-        tmp = memory.take(_TMP * team().size)
+        tmp, step = memory.take_each(_TMP, team().size)
         _over_slots(
             gy.pixels,
             lambda t, s, p0, p1: _batchnorm.backward_sums(
                 gy.address, gy.stride, saved.address, saved.stride, scale, shift, k1, k0, slope.slope,
-                slope.from_z, gy.c, p0, p1, sums + s * 16 * gy.c, 8 * gy.c, tmp + t * _TMP,
+                slope.from_z, gy.c, p0, p1, sums + s * 16 * gy.c, 8 * gy.c, tmp + t * step,
             ),
         )  # fmt: skip
 

@@ -30,7 +30,7 @@ def forward(
     with memory.frame():
         taps = memory.take(4 * win.taps * y.c)
         step = align(_TMP + _ENTRY * win.taps)
-        lists = memory.take(step * team().size)
+        lists, step = memory.take_each(step, team().size)
         _depthwise.to_taps(w, y.c, win.taps, taps)
 
         def call(t: int, a: int, b: int, sums: int) -> None:
@@ -47,7 +47,7 @@ def backward_data(gy: Tensor, w: int, gx: Tensor, win: Window, memory: Scratch, 
     with memory.frame():
         taps = memory.take(4 * win.taps * gx.c)
         step = align(_ENTRY * win.taps)
-        lists = memory.take(step * team().size)
+        lists, step = memory.take_each(step, team().size)
         _depthwise.to_taps(w, gx.c, win.taps, taps)
         team().run(
             gx.n * gx.h,

@@ -82,7 +82,7 @@ def convolve(
     panel = taps * x.c * 64
     step = align(_TMP + (BLOCK + 12) * (walk.taps + 1) * 8)
     with memory.frame():
-        tmp = memory.take(step * team().size)
+        tmp, step = memory.take_each(step, team().size)
 
         def call(t: int, block: int, b0: int, b1: int, p0: int, p1: int, sums: int) -> None:
             part = then.channels(16 * p0)
@@ -100,7 +100,7 @@ def rows_forward(x: Tensor, w: int, y: Tensor, win: Window, memory: Scratch, the
     """Few input channels, horizontal dilation 1."""
     step = align(_TMP + win.kh * ((y.w - 1) * win.sx + win.kw) * x.c * 4)
     with memory.frame():
-        tmp = memory.take(step * team().size)
+        tmp, step = memory.take_each(step, team().size)
 
         def call(t: int, r0: int, r1: int, sums: int) -> None:
             _direct.rows_forward(
@@ -128,7 +128,7 @@ def rows_backward_weights(
     made = align(step)
     step = step if make is None else align(made + some * row)
     with memory.frame():
-        tmp = memory.take(step * team().size)
+        tmp, step = memory.take_each(step, team().size)
         others = memory.take(size * (slices - 1))
 
         def sum_up(s: int, address: int, stride: int, first: int, last: int, add: bool, tmp: int) -> None:
@@ -167,7 +167,7 @@ def _wide_backward_weights(x: Tensor, gy: Tensor, gw: int, win: Window, memory: 
     slices = slices_for(rows, size)
     step = panels * gy.w * 64
     with memory.frame():
-        tmp = memory.take(step * team().size)
+        tmp, step = memory.take_each(step, team().size)
         others = memory.take(size * (slices - 1))
 
         def call(t: int, s: int, r0: int, r1: int, p0: int, p1: int) -> None:
@@ -189,7 +189,7 @@ def _block_backward_weights(x: Tensor, gy: Tensor, gw: int, win: Window, memory:
     slices = 1 if panels >= 8 else slices_for(blocks, size)
     step = align(block * (4 * x.c + 64) + panels * block * 64)
     with memory.frame():
-        tmp = memory.take(step * team().size)
+        tmp, step = memory.take_each(step, team().size)
         others = memory.take(size * (slices - 1))
 
         def call(t: int, s: int, b0: int, b1: int, p0: int, p1: int) -> None:
@@ -216,12 +216,12 @@ def bias_gradient(gy: Tensor, memory: Scratch) -> tuple[int, int, int]:
     slots = min(16, ceil_div(gy.pixels, 256))
     size = align(8 * gy.c)
     sums = memory.take(size * slots)
-    tmp = memory.take(_TMP * team().size)
+    tmp, step = memory.take_each(_TMP, team().size)
 
     def task(t: int, low: int, high: int) -> None:
         for s in range(low, high):
             first, last = gy.pixels * s // slots, gy.pixels * (s + 1) // slots
-            _direct.bias_gradient(gy.address, gy.stride, gy.c, first, last, sums + s * size, tmp + t * _TMP)
+            _direct.bias_gradient(gy.address, gy.stride, gy.c, first, last, sums + s * size, tmp + t * step)
 
     team().run(slots, task)
     return sums, size, slots

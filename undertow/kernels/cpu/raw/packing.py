@@ -16,7 +16,7 @@ def packed_size(inputs: int, outputs: int, taps: int) -> int:
 
 
 def _tmp(memory: Scratch) -> tuple[int, int]:
-    return memory.take(512 * team().size), 512
+    return memory.take_each(512, team().size)
 
 
 def pack(w: int, inputs: int, outputs: int, taps: int, packed: int, memory: Scratch) -> None:

@@ -43,7 +43,7 @@ def backward(
     with memory.frame():
         taps, parts = memory.take(size), memory.take(size * slots)
         step = align(_ENTRY * win.taps) + 2 * LINE + (2 + win.taps) * _BLOCK
-        tmp = memory.take(step * team().size)
+        tmp, step = memory.take_each(step, team().size)
         _depthwise.to_taps(w, x.c, win.taps, taps)
 
         def task(t: int, low: int, high: int) -> None:

@@ -32,13 +32,13 @@ def backward_sums(
     rows = gy.n * gy.h
     slots = min(SLOTS, rows)
     with memory.frame():
-        tmp = memory.take(_TMP * team().size)
+        tmp, step = memory.take_each(_TMP, team().size)
 
         def task(thread: int, low: int, high: int) -> None:
             for s in range(low, high):
                 _pool.backward_sums(
                     gy.address, gy.stride, x.address, x.stride, scale, shift, k1, k0, slope, x.w, gy.w, gy.c,
-                    rows * s // slots, rows * (s + 1) // slots, sums + s * 16 * gy.c, 8 * gy.c, tmp + thread * _TMP,
+                    rows * s // slots, rows * (s + 1) // slots, sums + s * 16 * gy.c, 8 * gy.c, tmp + thread * step,
                 )  # fmt: skip
 
         team().run(slots, task)

@@ -14,8 +14,8 @@ _TMP = 1024
 def subtract(packed: int, inputs: int, outputs: int, taps: int, w: int, memory: Scratch) -> None:
     """OIHW numbers at w -= packed panels of output channels."""
     with memory.frame():
-        tmp = memory.take(_TMP * team().size)
+        tmp, step = memory.take_each(_TMP, team().size)
         team().run(
             ceil_div(outputs, 16),
-            lambda t, a, b: _unpack.subtract(packed, inputs, taps, outputs, w, a, b, tmp + t * _TMP),
+            lambda t, a, b: _unpack.subtract(packed, inputs, taps, outputs, w, a, b, tmp + t * step),
         )

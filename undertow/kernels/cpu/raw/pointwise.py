@@ -32,7 +32,7 @@ def forward(x: Tensor, w: int, y: Tensor, memory: Scratch, then: Epilogue = PLAI
         return
     step = align(_TMP + 128 * x.c)
     with memory.frame():
-        tmp = memory.take(step * team().size)
+        tmp, step = memory.take_each(step, team().size)
 
         def call(t: int, p0: int, p1: int) -> None:
             _pointwise.few_forward(
@@ -58,7 +58,7 @@ def product(x: Tensor, b: int, row: int, panel: int, y: Tensor, memory: Scratch,
     pixels, sq, C = y.pixels, 8 * y.c, y.c
     step = align(_TMP + 128 * x.c)
     with memory.frame():
-        tmp = memory.take(step * team().size)
+        tmp, step = memory.take_each(step, team().size)
 
         def call(t: int, block: int, b0: int, b1: int, p0: int, p1: int, sums: int) -> None:
             part = then.channels(16 * p0)
@@ -165,8 +165,11 @@ def backward_weights(
         return o, i, min(cut.rows, gy.c - o), min(cut.columns, x.c - i), gw + 4 * (o * x.c + i)
 
     with memory.frame():
-        tmp = memory.take(step * team().size)
-        parts = memory.take(size * (pieces * cut.slices if cut.slices > 1 else team().size))
+        tmp, step = memory.take_each(step, team().size)
+        if cut.slices > 1:
+            parts, stride = memory.take(size * pieces * cut.slices), size
+        else:
+            parts, stride = memory.take_each(size, team().size)
 
         def call(t: int, low: int, high: int) -> None:
             for item in range(low, high):
@@ -175,7 +178,7 @@ def backward_weights(
                 _pointwise.backward_weights(
                     x.address + 4 * i, runs.run, runs.pixel, gy.address + 4 * o, gy.stride, inputs, outputs,
                     runs.number, runs.width, cut.runs, cut.blocks * s // cut.slices, cut.blocks * (s + 1) // cut.slices,
-                    parts + size * (item if cut.slices > 1 else t), tmp + t * step, w if cut.slices == 1 else 0,
+                    parts + stride * (item if cut.slices > 1 else t), tmp + t * step, w if cut.slices == 1 else 0,
                     4 * x.c, subtract, ruined,
                 )  # fmt: skip
 

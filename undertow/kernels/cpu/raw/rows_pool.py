@@ -35,7 +35,7 @@ def forward(
     step = align((2 * z.h + win.kh - 1) * row) + 4 * z.w * 64 * ceil_div(z.c, 16)
     at, stride = (0, 0) if full is None else (full.address, full.stride)
     with memory.frame():
-        tmp = memory.take(step * team().size)
+        tmp, step = memory.take_each(step, team().size)
         team().run(
             z.n * z.h,
             lambda t, a, b: _rows.forward(
@@ -62,7 +62,7 @@ def backward_weights(
     part = align(8 * gy.c)
     sums = memory.take(part * slices)
     with memory.frame():
-        tmp = memory.take(step * team().size)
+        tmp, step = memory.take_each(step, team().size)
         others = memory.take(size * (slices - 1))
 
         def call(t: int, low: int, high: int) -> None:

@@ -49,7 +49,7 @@ def backward_data(gy: Tensor, w: int, gx: Tensor, window: Window, memory: Scratc
     step = align(8 * gy.h * gy.w + 8) + align(8 * gy.h * gy.w * gy.c + 8) + align(4 * padded) + 2 * _STRIP
     with memory.frame():
         packed = memory.take(rows * row)
-        tmp = memory.take(step * team().size)
+        tmp, step = memory.take_each(step, team().size)
         team().run(
             rows, lambda t, a, b: _sparse.pack(w, gx.c, window.taps, window.kw, gy.c, row, packed, a, b)
         )

@@ -44,7 +44,7 @@ def backward_weights(
     with memory.frame():
         panels = memory.take(4 * tiles * _TILE * gy.pixels)
         team().run(gy.pixels, lambda t, a, b: _strips.turn(gy.address, gy.stride, gy.c, gy.pixels, panels, a, b))
-        tmp = memory.take(step * team().size)
+        tmp, step = memory.take_each(step, team().size)
 
         def call(t: int, low: int, high: int) -> None:
             for item in range(low, high):

@@ -57,6 +57,9 @@ _versions = itertools.count()
 class Scratch:
     """Memory for the time of one operation, taken from the top of a stack and reused by the next.
 
+    What each thread needs for itself lies apart from what they share, and a thread's always in the same range: the
+    processor on which it runs has that range in its own caches, and no other has to give it away.
+
     version: another one, of all scratch memories, whenever what was taken before may lie elsewhere now.
     """
 
@@ -65,6 +68,8 @@ class Scratch:
         self.version = next(_versions)
         self._block = self._top = 0  # the block that is being given away, and how much of it has been
         self._used = self._peak = 0
+        self._ranges: list[np.ndarray] = []  # the last is in use; those before it are until the outermost frame ends
+        self._step = self._each = 0  # bytes from one thread's range to the next, and how much of each is in use
 
     def take(self, size: int) -> int:
         """Address of `size` bytes, 64-byte aligned, valid until the surrounding `frame` ends."""
@@ -80,17 +85,33 @@ class Scratch:
         self._peak = max(self._peak, self._used)
         return int(address)
 
+    def take_each(self, size: int, threads: int) -> tuple[int, int]:
+        """Address of `size` bytes for the first of the threads, and how many bytes further each next one has its own.
+
+        64-byte aligned, valid until the surrounding `frame` ends.
+        """
+        size = align(size) + LINE
+        if not self._ranges or self._each + size > self._step or self._ranges[-1].size < threads * self._step:
+            self._step = max(self._step, 2 * (self._each + size), 1 << 18)
+            self._ranges.append(aligned_bytes(threads * self._step))
+            self.version = next(_versions)
+        address = self._ranges[-1].ctypes.data + self._each
+        self._each += size
+        return int(address), self._step
+
     @contextmanager
     def frame(self) -> Iterator[Scratch]:
         """What is taken inside is given back at the end; frames nest."""
-        before = self._block, self._top, self._used
+        before = self._block, self._top, self._used, self._each
         try:
             yield self
         finally:
-            self._block, self._top, self._used = before
-            if before == (0, 0, 0) and len(self._blocks) > 1:  # next time one block holds it all
-                self._blocks = []
-                self.version = next(_versions)
+            self._block, self._top, self._used, self._each = before
+            if before == (0, 0, 0, 0):
+                del self._ranges[:-1]
+                if len(self._blocks) > 1:  # next time one block holds it all
+                    self._blocks = []
+                    self.version = next(_versions)
 
 
 _local = threading.local()

@@ -208,7 +208,7 @@ def _many_forward(
     )
     with memory.frame():
         u = memory.take(_weights_of(f) * us)
-        tmp = memory.take(step * team().size)
+        tmp, step = memory.take_each(step, team().size)
 
         def call(t: int, b0: int, b1: int, sums: int) -> None:
             _winograd.forward(
@@ -240,7 +240,7 @@ def _few_forward(
     step = align(max(own, _TMP + nn * 4 * (x.c + 16)))
     with memory.frame():
         v = memory.take(nn * (tiles * _row(x.c) + _PAD))
-        tmp = memory.take(step * team().size)
+        tmp, step = memory.take_each(step, team().size)
         _few_input(x, top, left, f, grid, v, tmp, step)
 
         def call(t: int, p0: int, p1: int) -> None:
@@ -298,7 +298,7 @@ def _few_backward_weights(
     step = align(max(own, _TMP + nn * 4 * (x.c + 16)))
     with memory.frame():
         v = memory.take(nn * (tiles * _row(x.c) + _PAD))
-        tmp = memory.take(step * team().size)
+        tmp, step = memory.take_each(step, team().size)
         _few_input(x, top, left, f, grid, v, tmp, step)
 
         def call(t: int, p0: int, p1: int) -> None:
@@ -331,7 +331,7 @@ def _many_backward_weights(
     step = align(_TMP + _BLOCK + nn * 4 * (max(x.c, gy.c) + 32) + nn * (T * (_row(x.c) + panels * 64) + 2 * _PAD))
     with memory.frame():
         u = memory.take(size * slices)
-        tmp = memory.take(step * team().size)
+        tmp, step = memory.take_each(step, team().size)
 
         def call(t: int, s: int, b0: int, b1: int, p0: int, p1: int) -> None:
             _winograd.backward_weights(
