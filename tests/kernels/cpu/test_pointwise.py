@@ -108,6 +108,7 @@ PRODUCTS = {
     "dense": (64, 500, 10, 1, 1),
     "dense, channels shared": (64, 300, 530, 1, 1),
     "channels shared, odd": (2, 77, 91, 15, 14),
+    "channels shared, gradient of the input in two odd parts": (2, 91, 149, 15, 14),
     "channels shared, one panel behind": (1, 530, 112, 9, 9),
     "few pixels": (1, 40, 30, 9, 9),
     "many pixels": (2, 70, 90, 30, 31),

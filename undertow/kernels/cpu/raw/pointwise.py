@@ -7,7 +7,7 @@ from typing import NamedTuple
 from undertow.kernels.cpu.library import Kernels
 from undertow.kernels.cpu.raw import packing
 from undertow.kernels.cpu.raw.direct import BLOCK, Window
-from undertow.kernels.cpu.raw.parts import PLAIN, Epilogue, ceil_div, over_blocks, over_panels
+from undertow.kernels.cpu.raw.parts import PLAIN, Epilogue, ceil_div, over_blocks, over_panels, over_slices
 from undertow.kernels.cpu.raw.tensor import Scratch, Tensor, align
 from undertow.kernels.cpu.threads import team
 
@@ -15,6 +15,7 @@ _pointwise = Kernels("pointwise")
 
 _SIDE = 256  # channels: what a thread sums up at a time, of either side, stays in its second cache
 _ITEMS = 4  # at least so many parts, where the pixels suffice and there are not just two pieces
+_HALVED = 128  # output channels: from so many on, the gradient of few pixels of input is summed up in two parts
 _STRIP = 32  # as in source/pointwise.py
 
 
@@ -45,7 +46,34 @@ def forward(x: Tensor, w: int, y: Tensor, memory: Scratch, then: Epilogue = PLAI
 
 def backward_data(gy: Tensor, w: int, gx: Tensor, memory: Scratch, *, accumulate: bool = False) -> None:
     """gx = gradient of the input, or gx += it, for OIHW weights w, which are read where they lie."""
+    if _few(gx.pixels, gx.c) and gy.c >= _HALVED:
+        _backward_data_in_halves(gy, w, gx, memory, accumulate=accumulate)
+        return
     product(gy, w, 4 * gx.c, 64, gx, memory, Epilogue(accumulate=accumulate))
+
+
+def _backward_data_in_halves(gy: Tensor, w: int, gx: Tensor, memory: Scratch, *, accumulate: bool) -> None:
+    """The sum over the output channels in two parts, which of two threads one takes each.
+
+    A thread then reads the rows of the weights that it also reads in `forward` and writes in an update; else every
+    weight would have to pass from one processor's cache to the other's and back in each step.
+    """
+    half = gy.c // 2 // 16 * 16
+    step = align(_TMP + 128 * (gy.c - half))
+    with memory.frame():
+        second = Tensor(memory.take(4 * gx.pixels * gx.c), 4 * gx.c, gx.n, gx.h, gx.w, gx.c)
+        tmp, step = memory.take_each(step, team().size)
+
+        def call(t: int, part: int, _b0: int, _b1: int, p0: int, p1: int) -> None:
+            first, count, to = (half, gy.c - half, second) if part else (0, half, gx)
+            _pointwise.product(
+                gy.address + 4 * first, gy.stride, w + 4 * gx.c * first + 64 * p0, 4 * gx.c, 64, to.address + 64 * p0,
+                to.stride, gx.pixels, count, min(gx.c, 16 * p1) - 16 * p0, gx.pixels, 0, 1, tmp + t * step,
+                accumulate and not part, 0, 1.0, 0, 0, 0, 0,
+            )  # fmt: skip
+
+        over_slices(2, 2, ceil_div(gx.c, 16), call)
+        packing.copy(second, gx, accumulate=True)
 
 
 def _few(pixels: int, channels: int) -> bool:

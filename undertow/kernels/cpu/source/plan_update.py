@@ -7,6 +7,7 @@ from undertow.kernels.cpu.source.compiler import inline, kernel
 from undertow.kernels.cpu.source.simd import (
     LANES,
     VBYTES,
+    claim,
     fma,
     load,
     load_float,
@@ -16,6 +17,8 @@ from undertow.kernels.cpu.source.simd import (
     tell_nan,
     zero,
 )
+
+AHEAD = 2048  # bytes: by the time they are written, no other processor has a copy that must be given up
 
 
 @kernel(floats=("factor",))
@@ -38,6 +41,8 @@ def darknet(values, updates, numbers, i0, i1):
     d, r, m = splat(decay), splat(load_float(numbers + 4)), splat(load_float(numbers + 8))
     for i in range(i0, i1, LANES):
         n = i1 - i
+        claim(values + 4 * i + AHEAD)
+        claim(updates + 4 * i + AHEAD)
         w, u = load_part(values + 4 * i, n), load_part(updates + 4 * i, n)
         if decay != 0:
             u = u - w * d
@@ -60,6 +65,8 @@ def momentum(values, gradient, velocity, numbers, i0, i1):
     s, d, r, m = _four(numbers)
     for i in range(i0, i1, LANES):
         n = i1 - i
+        claim(values + 4 * i + AHEAD)
+        claim(velocity + 4 * i + AHEAD)
         w = load_part(values + 4 * i, n)
         v = load_part(velocity + 4 * i, n) * m + (load_part(gradient + 4 * i, n) * s + w * d)
         store_part(velocity + 4 * i, v, n)
@@ -73,6 +80,9 @@ def caffe(values, gradient, history, numbers, i0, i1):
     decays = load_float(numbers + 4) != 0
     for i in range(i0, i1, LANES):
         n = i1 - i
+        claim(values + 4 * i + AHEAD)
+        claim(history + 4 * i + AHEAD)
+        claim(gradient + 4 * i + AHEAD)
         w = load_part(values + 4 * i, n)
         g = load_part(gradient + 4 * i, n) * s
         if decays:

@@ -86,11 +86,11 @@ def fma_value(builder, a, b, c):
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{LANES}f32"), [a, b, c])
 
 
-def prefetch_value(builder, address, closeness):
+def prefetch_value(builder, address, closeness, to_write=0):
     """Ask for the cache line at an address; closeness 3: into the first cache, 2: into the second."""
     kind = ir.FunctionType(ir.VoidType(), [VECTOR.as_pointer(), I32, I32, I32])
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-    builder.call(function, [pointer(builder, address), *(ir.Constant(I32, n) for n in (0, closeness, 1))])
+    builder.call(function, [pointer(builder, address), *(ir.Constant(I32, n) for n in (to_write, closeness, 1))])
 
 
 # ---- memory -----------------------------------------------------------------------------------------
@@ -250,6 +250,17 @@ def prefetch(typingctx, p):
 
     def codegen(context, builder, sig, args):
         prefetch_value(builder, args[0], 3)
+        return context.get_dummy_value()
+
+    return types.void(types.int64), codegen
+
+
+@intrinsic
+def claim(typingctx, p):
+    """Ask for the cache line at p to write to it; harmless for any address."""
+
+    def codegen(context, builder, sig, args):
+        prefetch_value(builder, args[0], 3, to_write=1)
         return context.get_dummy_value()
 
     return types.void(types.int64), codegen
