@@ -9,10 +9,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from benchmarks.meeting import meeting
 from benchmarks.rows import ROWS, Row, Settings
 from benchmarks.timing import Timed, machine
 from undertow.files import atomic_write
@@ -24,7 +25,10 @@ LONGEST = 900  # seconds of one row
 
 @dataclass(frozen=True)
 class Result:
-    """values: medians, in seconds or megabytes, by contender; spreads: see Timed. problem: why there are none."""
+    """values: medians, in seconds or megabytes, by contender; spreads: see Timed. problem: why there are none.
+
+    meetings: seconds that two threads took to meet before and after, see meeting.py.
+    """
 
     key: str
     date: str
@@ -32,6 +36,7 @@ class Result:
     spreads: Mapping[str, float]
     rounds: int = 0
     problem: str = ""
+    meetings: Sequence[float] = field(default_factory=list)
 
     @property
     def ratio(self) -> float:
@@ -43,6 +48,7 @@ class Result:
 
 def measure_here(key: str, settings: Settings) -> Result:
     """Measure one row in this process."""
+    before = meeting()
     timed: Mapping[str, Timed] = ROWS[key].run(settings)
     return Result(
         key,
@@ -50,6 +56,7 @@ def measure_here(key: str, settings: Settings) -> Result:
         {name: each.median for name, each in timed.items()},
         {name: each.spread for name, each in timed.items()},
         len(next(iter(timed.values())).seconds),
+        meetings=[seconds for seconds in (before, meeting()) if seconds is not None],
     )
 
 
@@ -98,7 +105,12 @@ def line(result: Result) -> str:
     if result.problem:
         return f"{result.key:16} {result.problem}"
     values = ", ".join(f"{name} {quantity(value, row.unit)}" for name, value in result.values.items())
-    return f"{result.key:16} {result.ratio:5.2f} ({verdict(row, result.ratio)})  {values}"
+    judged = f"{result.ratio:5.2f} ({verdict(row, result.ratio)})"
+    return f"{result.key:16} {judged}  {values}; threads meet in {_met(result)}"
+
+
+def _met(result: Result) -> str:
+    return " and ".join(f"{seconds * 1e9:.0f}" for seconds in result.meetings) + " ns" if result.meetings else "?"
 
 
 def quantity(value: float, unit: str) -> str:
@@ -126,22 +138,21 @@ def markdown(results: Mapping[str, Result], threads: int) -> str:
     lines = [
         f"Machine: {machine()}; {threads} threads on both sides. {_versions()}.",
         "",
-        "| work | Undertow | peers | ratio | asked (aim) | | spread, rounds |",
-        "| --- | ---: | --- | ---: | --- | --- | --- |",
+        "| work | Undertow | peers | ratio | asked (aim) | | spread, rounds | threads meet in |",
+        "| --- | ---: | --- | ---: | --- | --- | --- | --- |",
     ]
     for key, result in results.items():
         row = ROWS[key]
         most = "at most " if row.unit == "MB" else ""
         asked = f"{most}{row.at_least:g}" + ("" if row.aim is None else f" ({row.aim:g})")
         if result.problem:
-            lines.append(f"| {row.work} | | {result.problem.replace('|', '/')} | | {asked} | | |")
+            lines.append(f"| {row.work} | | {result.problem.replace('|', '/')} | | {asked} | | | |")
             continue
         peers = "; ".join(f"{n} {quantity(v, row.unit)}" for n, v in result.values.items() if n != "undertow")
         ours = quantity(result.values["undertow"], row.unit)
         noise = f"{max(result.spreads.values()):.0%}, {result.rounds}"
-        lines.append(
-            f"| {row.work} | {ours} | {peers} | {result.ratio:.2f} | {asked} | {verdict(row, result.ratio)} | {noise} |"
-        )
+        judged = f"{result.ratio:.2f} | {asked} | {verdict(row, result.ratio)}"
+        lines.append(f"| {row.work} | {ours} | {peers} | {judged} | {noise} | {_met(result)} |")
     dates = sorted({result.date for result in results.values()})
     return "\n".join([*lines, "", f"Measured from {dates[0]} to {dates[-1]}." if dates else ""]) + "\n"
 

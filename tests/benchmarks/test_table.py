@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarks import __main__ as program
 from benchmarks import table
+from benchmarks.meeting import meeting
 from benchmarks.rows import ROWS, Settings
 from benchmarks.scaling import Curve, draw, fit
 from benchmarks.timing import Timing, interleaved
@@ -47,7 +49,16 @@ def test_lost_and_skipped_rows_are_in_the_table() -> None:
     rows = [line for line in text.splitlines() if line.startswith("|")][2:]
     assert "| 2 s | peer 0 1 s | 0.50 | 2.5 | lost |" in rows[0]
     assert "skipped: not installed: torch" in rows[1]
+    assert {row.count("|") for row in text.splitlines() if row.startswith("|")} == {9}
     assert "2 threads" in text.splitlines()[0]
+
+
+def test_how_long_threads_take_to_meet_stands_beside_a_row() -> None:
+    measured = replace(result("train-lenet", 1.0, 2.0), meetings=[1.04e-7, 5.2e-7])
+    assert table.line(measured).endswith("threads meet in 104 and 520 ns")
+    assert "| 104 and 520 ns |" in table.markdown({"train-lenet": measured}, threads=2)
+    took = meeting(times=1)
+    assert took is None or took > 0
 
 
 @pytest.mark.parametrize(
