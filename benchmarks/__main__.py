@@ -35,6 +35,11 @@ def main(argv: list[str] | None = None) -> None:
         _run(given)
     except UndertowError as problem:
         raise SystemExit(f"error: {problem}") from None
+    except OSError as problem:
+        if problem.filename is None:
+            raise
+        remedy = "check the path and its permissions"
+        raise SystemExit(f"error: {problem.filename}: {problem.strerror}. To mend it: {remedy}") from None
 
 
 def _compares_with_torch(given: argparse.Namespace) -> bool:
@@ -57,6 +62,7 @@ def _run(given: argparse.Namespace) -> None:
     elif given.what == "table":
         _table(given)
     elif given.what == "scaling":
+        scaling.check(given.out)
         print(machine())
         scaling.draw(scaling.measure(given.threads, given.rounds or 5, lambda text: print(text, flush=True)), given.out)
     elif given.what == "convergence":
@@ -106,22 +112,22 @@ def _parser() -> argparse.ArgumentParser:
     peak = commands.add_parser("peak", help="peak memory of one side, in this process")
     peak.add_argument("side", choices=["undertow", *EAGER])
     feeding = commands.add_parser("loader", help="images/s of the loader and of the training that it feeds")
-    feeding.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    feeding.add_argument("--rounds", type=int, default=7)
+    feeding.add_argument("--threads", type=_count, nargs="+", default=[1, 2])
+    feeding.add_argument("--rounds", type=_count, default=7)
     whole_run = commands.add_parser("convergence", help="train a detector to the end, on several sides")
     whole_run.add_argument("data", type=Path)
     whole_run.add_argument("cfg", type=Path)
     whole_run.add_argument("weights", type=Path, nargs="?")
-    whole_run.add_argument("--sides", type=lambda text: text.split(","), default=["fast", "precise", "torch"])
+    whole_run.add_argument("--sides", type=_sides, default=["fast", "precise", "torch"])
     whole_run.add_argument("--seed", type=int, default=0)
-    whole_run.add_argument("--threads", type=int, default=2)
+    whole_run.add_argument("--threads", type=_count, default=2)
     nets = [commands.add_parser(name, help=f"{name} of one net") for name in ("train", "inference", "memory")]
     lenet = commands.add_parser("digits", help="LeNet on MNIST, by Caffe's solver and in PyTorch")
     lenet.add_argument("folder", type=Path, help="with MNIST's four files, gzipped")
     lenet.add_argument("--iterations", type=int, default=10_000)
-    lenet.add_argument("--threads", type=int, default=2)
+    lenet.add_argument("--threads", type=_count, default=2)
     exact = commands.add_parser("accuracy", help="distance of outputs and gradients to float64, with every precision")
-    exact.add_argument("--threads", type=int, default=2)
+    exact.add_argument("--threads", type=_count, default=2)
     for command in (*nets, peak, feeding, exact):
         command.add_argument("--net", default="yolov3-tiny", help="yolov3-tiny, yolov3 or the path of a cfg")
         command.add_argument("--batch", type=int, default=4)
@@ -129,18 +135,34 @@ def _parser() -> argparse.ArgumentParser:
     for command in nets[:2]:
         command.add_argument("--cpu-time", action="store_true", help="processor time of one thread: busy machines")
     for command in (whole, chart, row, peak, *nets):
-        command.add_argument("--threads", type=int, default=2)
-        command.add_argument("--rounds", type=int, help="rounds of every measurement; default: each has its own")
+        command.add_argument("--threads", type=_count, default=2)
+        command.add_argument("--rounds", type=_count, help="rounds of every measurement; default: each has its own")
     for command in (whole, row, nets[0]):
         command.add_argument("--compile", action="store_true", help="also torch.compile")
     return parser
 
 
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
+    return int(text)
+
+
+def _sides(text: str) -> list[str]:
+    from benchmarks.convergence import SIDES
+
+    sides = [side.strip() for side in text.split(",")]
+    unknown = [side for side in sides if side not in SIDES]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no side {', '.join(map(repr, unknown))}; there are {', '.join(SIDES)}")
+    return sides
+
+
 def _keys(text: str) -> list[str]:
     keys = [key.strip() for key in text.split(",") if key.strip()]
     unknown = [key for key in keys if key not in ROWS]
-    if unknown:
-        raise argparse.ArgumentTypeError(f"no row {', '.join(unknown)}; there are {', '.join(ROWS)}")
+    if unknown or not keys:
+        raise argparse.ArgumentTypeError(f"no row {', '.join(unknown) or repr(text)}; there are {', '.join(ROWS)}")
     return keys
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from benchmarks.rows import EAGER
 from benchmarks.timing import Timed, Timing
+from undertow.errors import MissingPackage, UndertowError
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,19 @@ def _curve(
         slope, intercept, share = fit(x, values)
         say(f"{title:42} {name:20} {slope * 1000:8.2f} ms each + {intercept * 1000:7.1f} ms, R^2 {share:.4f}")
     return Curve(title, label, x, seconds)
+
+
+def check(path: Path) -> None:
+    """Raises UndertowError where `draw` could not write there: before minutes of measuring, not after."""
+    try:
+        from matplotlib.backend_bases import FigureCanvasBase
+    except ImportError:
+        raise MissingPackage("matplotlib", "", "benchmarks scaling", remedy="pip install matplotlib") from None
+    known = FigureCanvasBase.get_supported_filetypes()
+    if path.suffix[1:].lower() not in known:
+        raise UndertowError(f"{path}: its name tells no format of a chart", remedy=f"end it in .{', .'.join(known)}")
+    if not path.parent.is_dir():
+        raise UndertowError(f"{path}: there is no folder {str(path.parent)!r}", remedy="make it, or name another")
 
 
 def draw(curves: list[Curve], path: Path) -> None:

@@ -66,6 +66,41 @@ def test_an_unknown_net(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "yolov3-tiny" in said
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("digits FOLDER", "train-images-idx3-ubyte.gz: No such file or directory"),
+        ("convergence FOLDER/a.data FOLDER/b.cfg --sides fast", "a.data: No such file or directory"),
+        ("scaling --out FOLDER/none/chart.png", "there is no folder"),
+        ("scaling --out FOLDER/chart.xyz", "its name tells no format of a chart"),
+    ],
+)
+def test_files_that_cannot_be_used(words: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr(program, "require_torch", lambda what: None)
+    try:
+        assert says in refusal(*words.replace("FOLDER", str(tmp_path)).split())
+    finally:
+        ut.set_threads(None)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("loader --rounds 0", "'0' is no whole number from 1 on"),
+        ("table --rounds -3", "'-3' is no whole number from 1 on"),
+        ("table --threads x", "'x' is no whole number from 1 on"),
+        ("table --only ,", "no row ','; there are train-tiny"),
+        ("convergence a.data b.cfg --sides fast,swift", "no side 'swift'; there are fast, precise, reference, torch"),
+    ],
+)
+def test_values_that_cannot_be(words: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        program.main(words.split())
+    assert caught.value.code == 2
+    assert says in capsys.readouterr().err
+
+
 def test_boxes_are_of_classes_that_the_net_knows(tmp_path: Path) -> None:
     head = "\n[yolo]\nmask=0,1\nanchors=4,4,9,9\nclasses=2\nnum=2\n"
     name = cfg(tmp_path, 14, "activation=linear\n" + head)

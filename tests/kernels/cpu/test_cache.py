@@ -86,6 +86,17 @@ def test_a_folder_that_cannot_be_made_gives_one_line(chosen):
     assert line.endswith("set UNDERTOW_CACHE to " + ("another folder" if chosen else "a folder that can be written"))
 
 
+@pytest.mark.skipif(os.name == "nt", reason="homes are named otherwise")
+def test_a_home_that_nobody_knows_gives_one_line(tmp_path):
+    code = f"import os; os.chdir({str(tmp_path)!r})\n{ADD}"
+    place = {"UNDERTOW_CACHE": "~no-such-user/cache"}
+    assert _said(code, **place) == "True ['compiled', 'unwritable']"
+    quiet = code.replace("cache.on_notice", "(lambda hook: None)")
+    (line,) = _run(quiet, **place).stderr.strip().splitlines()
+    assert "cannot be kept in ~no-such-user/cache (no such home folder is known)" in line
+    assert not list(tmp_path.iterdir())  # no folder named "~no-such-user"
+
+
 def test_a_full_disk_asks_for_room(monkeypatch, tmp_path):
     monkeypatch.setenv("UNDERTOW_CACHE", str(tmp_path))
     line = cache._unwritable(OSError(errno.ENOSPC, "No space left on device"))

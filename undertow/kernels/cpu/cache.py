@@ -2,8 +2,8 @@
 
 Kernels are compiled once per machine: the folder's name contains the versions of Numba and llvmlite, the
 processor, the vector width and a hash of the kernels' source. Place: `UNDERTOW_CACHE`, or
-`$XDG_CACHE_HOME/undertow`, or `~/.cache/undertow`. Where it cannot be written, kernels are compiled in every
-run; one notice says so.
+`$XDG_CACHE_HOME/undertow`, or `~/.cache/undertow`. Where it cannot be written, or where the system knows no such
+home folder, kernels are compiled in every run; one notice says so.
 """
 
 from __future__ import annotations
@@ -85,10 +85,10 @@ def source_hash() -> str:
 
 
 def root() -> Path:
-    """The cache folder of Undertow; it need not exist."""
+    """The cache folder of Undertow; it need not exist. It begins with "~" where the system does not know that home."""
     chosen = os.environ.get("UNDERTOW_CACHE")
     if chosen:
-        return Path(chosen).expanduser()
+        return Path(os.path.expanduser(chosen))
     base = os.environ.get("XDG_CACHE_HOME")
     if base and os.path.isabs(base):
         return Path(base) / "undertow"
@@ -104,8 +104,11 @@ def _key() -> str:
 
 
 def folder() -> Path:
-    """Where this machine's kernels lie."""
-    return root() / "kernels" / _key()
+    """Where this machine's kernels lie. Raises OSError where that is in a home that the system does not know."""
+    place = root()
+    if str(place).startswith("~"):  # nothing of that name in the folder one happens to be in is meant
+        raise FileNotFoundError(errno.ENOENT, "no such home folder is known")
+    return place / "kernels" / _key()
 
 
 def read(name: str) -> Stored | None:
@@ -142,8 +145,8 @@ def try_out() -> None:
 
 
 def _store(name: str, data: bytes) -> bool:
-    place = folder()
     try:
+        place = folder()
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
         with atomic_write(place / name) as file:
             file.write(data)
