@@ -330,20 +330,44 @@ def _many_backward_weights(
     slices = min(blocks, 4 if size <= 1 << 21 else 2 if size <= 1 << 22 else 1)
     step = align(_TMP + _BLOCK + nn * 4 * (max(x.c, gy.c) + 32) + nn * (T * (_row(x.c) + panels * 64) + 2 * _PAD))
     with memory.frame():
-        u = memory.take(size * slices)
         tmp, step = memory.take_each(step, team().size)
 
-        def call(t: int, s: int, b0: int, b1: int, p0: int, p1: int) -> None:
+        def products(t: int, u: int, us: int, b0: int, b1: int, p0: int, p1: int) -> None:
+            """u: where panel 0 would lie."""
             _winograd.backward_weights(
-                f, x.address, x.stride, x.h, x.w, top, left, gy.address, gy.stride, gy.h, gy.w, u + s * size, us,
+                f, x.address, x.stride, x.h, x.w, top, left, gy.address, gy.stride, gy.h, gy.w, u, us,
                 x.c, gy.c, grid.address, tiles, T, b0, b1, p0, p1, tmp + t * step,
             )  # fmt: skip
 
-        over_slices(slices, blocks, panels, call)
-        packing.add_parts(u, u + size, size, slices - 1, size // 4)
-        team().run(
-            panels,
-            lambda t, a, b: _weights.backward(
-                form, f, u + a * x.c * 64, us, gw, x.c, gy.c, a, b, 0, x.c, tmp + t * step, ruined
-            ),
+        def to_weights(t: int, u: int, us: int, p0: int, p1: int) -> None:
+            _weights.backward(form, f, u, us, gw, x.c, gy.c, p0, p1, 0, x.c, tmp + t * step, ruined)
+
+        if slices == 1:
+            most = 2 * ceil_div(ceil_div(panels, 2), min(team().size, ceil_div(panels, 2)))
+            us = most * x.c * 64 + _PAD
+            own, apart = memory.take_each(_weights_of(f) * us, team().size)
+
+            def alone(t: int, p0: int, p1: int) -> None:
+                u = own + t * apart
+                products(t, u - p0 * x.c * 64, us, 0, blocks, p0, p1)
+                to_weights(t, u, us, p0, p1)
+
+            over_panels(panels, alone)
+            return
+        places = _places(slices, size, memory)
+        over_slices(
+            slices, blocks, panels, lambda t, s, b0, b1, p0, p1: products(t, places[s], us, b0, b1, p0, p1)
         )
+        for place in places[1:]:
+            packing.add_parts(places[0], place, 0, 1, size // 4)
+        team().run(panels, lambda t, a, b: to_weights(t, places[0] + a * x.c * 64, us, a, b))
+
+
+def _places(slices: int, size: int, memory: Scratch) -> list[int]:
+    """Addresses of `size` bytes for each of the slices of `over_slices`, of the thread that writes there."""
+    threads = team().size
+    if threads > slices:  # several write to each
+        first = memory.take(slices * size)
+        return [first + s * size for s in range(slices)]
+    first, step = memory.take_each(ceil_div(slices, threads) * size, threads)
+    return [first + t * step + (s - low) * size for t, low, high in team().shares(slices) for s in range(low, high)]
