@@ -181,6 +181,9 @@ def _table(given: argparse.Namespace) -> None:
             table.write_json(given.json, in_order, given.threads)
         if given.out:
             table.write_markdown(given.out, table.markdown(in_order, given.threads))
+    failed = [key for key in given.only if results[key].problem.startswith("failed")]
+    if failed:
+        raise SystemExit(f"failed: {', '.join(failed)}")
 
 
 def _one_net(given: argparse.Namespace) -> None:

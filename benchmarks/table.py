@@ -16,6 +16,7 @@ from pathlib import Path
 from benchmarks.meeting import meeting
 from benchmarks.rows import ROWS, Row, Settings
 from benchmarks.timing import Timed, machine
+from undertow.errors import UndertowError
 from undertow.files import atomic_write
 
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
@@ -180,10 +181,14 @@ def write_markdown(path: Path, text: str) -> None:
 
 
 def read_json(path: Path) -> dict[str, Result]:
-    """Results written before; rows that are no more are left out."""
+    """Results written before; rows that are no more are left out. Raises UndertowError where it is another file."""
     if not path.exists():
         return {}
-    found = [Result(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))["rows"]]
+    try:
+        found = [Result(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))["rows"]]
+    except (ValueError, KeyError, TypeError) as problem:  # no text, no JSON, or other entries
+        remedy = "give another name, or remove the file"
+        raise UndertowError(f"{path}: these are no results of this table ({problem})", remedy=remedy) from problem
     return {result.key: result for result in found if result.key in ROWS}
 
 

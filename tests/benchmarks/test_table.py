@@ -14,6 +14,7 @@ from benchmarks.meeting import meeting
 from benchmarks.rows import ROWS, Settings
 from benchmarks.scaling import Curve, draw, fit
 from benchmarks.timing import Timing, interleaved
+from undertow.errors import UndertowError
 
 
 def result(key: str, ours: float, *peers: float) -> table.Result:
@@ -86,6 +87,24 @@ def test_results_are_read_back(tmp_path: Path) -> None:
     assert table.read_json(file) == {}
     table.write_json(file, results, threads=2)
     assert table.read_json(file) == results
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"rows": [1]}', '{"rows": [{"key": "lstm"}]}', "\xff"])
+def test_another_file_is_not_taken_for_results(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+    file.write_bytes(text.encode("latin-1"))
+    with pytest.raises(UndertowError, match=r"results\.json: these are no results of this table"):
+        table.read_json(file)
+
+
+def test_failed_rows_end_in_a_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = replace(result("lstm", 1.0, 2.0), problem="failed: no memory")
+    skipped = replace(result("scalar", 1.0, 2.0), problem="skipped: not installed: torch")
+    found = {"lstm": failed, "scalar": skipped}
+    monkeypatch.setattr(table, "measure", lambda keys, *_: {key: found[key] for key in keys})
+    with pytest.raises(SystemExit, match="failed: lstm"):
+        program.main(["table", "--only", "lstm,scalar"])
+    program.main(["table", "--only", "scalar"])
 
 
 def test_a_missing_package_skips_the_row_and_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
