@@ -343,23 +343,20 @@ def _many_backward_weights(
             _weights.backward(form, f, u, us, gw, x.c, gy.c, p0, p1, 0, x.c, tmp + t * step, ruined)
 
         if slices == 1:
-            most = 2 * ceil_div(ceil_div(panels, 2), min(team().size, ceil_div(panels, 2)))
-            us = most * x.c * 64 + _PAD
-            own, apart = memory.take_each(_weights_of(f) * us, team().size)
+            most = 2 * ceil_div(ceil_div(panels, 2), min(team().size, ceil_div(panels, 2)))  # panels of a thread
+            own_us = most * x.c * 64 + _PAD
+            own, apart = memory.take_each(_weights_of(f) * own_us, team().size)
 
             def alone(t: int, p0: int, p1: int) -> None:
                 u = own + t * apart
-                products(t, u - p0 * x.c * 64, us, 0, blocks, p0, p1)
-                to_weights(t, u, us, p0, p1)
+                products(t, u - p0 * x.c * 64, own_us, 0, blocks, p0, p1)
+                to_weights(t, u, own_us, p0, p1)
 
             over_panels(panels, alone)
             return
         places = _places(slices, size, memory)
-        over_slices(
-            slices, blocks, panels, lambda t, s, b0, b1, p0, p1: products(t, places[s], us, b0, b1, p0, p1)
-        )
-        for place in places[1:]:
-            packing.add_parts(places[0], place, 0, 1, size // 4)
+        over_slices(slices, blocks, panels, lambda t, s, *part: products(t, places[s], us, *part))
+        _add_up(places, size)
         team().run(panels, lambda t, a, b: to_weights(t, places[0] + a * x.c * 64, us, a, b))
 
 
@@ -371,3 +368,14 @@ def _places(slices: int, size: int, memory: Scratch) -> list[int]:
         return [first + s * size for s in range(slices)]
     first, step = memory.take_each(ceil_div(slices, threads) * size, threads)
     return [first + t * step + (s - low) * size for t, low, high in team().shares(slices) for s in range(low, high)]
+
+
+def _add_up(places: list[int], size: int) -> None:
+    """To the first of the places what stands at the others, one after the other."""
+    at = 1
+    while at < len(places):
+        end = at + 1
+        while end < len(places) and places[end] == places[end - 1] + size:
+            end += 1
+        packing.add_parts(places[0], places[at], size, end - at, size // 4)
+        at = end
