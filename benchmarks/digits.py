@@ -56,11 +56,11 @@ def batches(digits: Digits) -> Iterator[Digits]:
 
 def compare(folder: Path, iterations: int, threads: int, say: Callable[[str], None]) -> list[Learned]:
     """Train both sides, one after the other; say is told each result."""
+    train, test = read(folder, "train"), read(folder, "t10k")
     import torch
 
     ut.set_threads(threads)
     torch.set_num_threads(threads)
-    train, test = read(folder, "train"), read(folder, "t10k")
     net = ours(SPECS["lenet"])
     model = theirs(SPECS["lenet"], net)
     found = []
