@@ -14,8 +14,8 @@ import pytest
 from tests.kernels.cpu.guards import GuardedTensor
 from undertow.kernels.cpu import memory
 from undertow.kernels.cpu.memory import as_nchw, as_nhwc, empty, empty_nhwc, is_nhwc, view
-from undertow.kernels.cpu.raw import packing
-from undertow.kernels.cpu.raw.tensor import Scratch
+from undertow.kernels.cpu.raw import packing, tensor
+from undertow.kernels.cpu.raw.tensor import Scratch, aligned_bytes
 
 
 @pytest.fixture(autouse=True)
@@ -137,6 +137,37 @@ def test_scratch_of_each_thread_stays_valid_when_more_is_taken():
         ctypes.memset(other + wider, 255, 8 << 20)
         assert mine.value == b"mine"
         assert scratch.version != version, "what was noted with the old addresses has to be noted anew"
+
+
+def test_what_one_thread_needed_is_not_asked_for_each_of_many():
+    scratch = Scratch()
+    with scratch.frame():
+        scratch.take_each(8 << 20, 1)
+    with scratch.frame():
+        first, _ = scratch.take_each(1000, 2)
+        mine = (ctypes.c_char * 1000).from_address(first)
+        mine.value = b"mine"
+        _, step = scratch.take_each(1000, 64)
+        assert step < 1 << 20
+        other, step = scratch.take_each(8 << 20, 3)
+        assert step >= 8 << 20
+        ctypes.memset(other, 255, 2 * step + (8 << 20))
+        assert mine.value == b"mine"
+
+
+def test_after_a_lack_of_memory_less_can_be_taken(monkeypatch):
+    def little(size: int) -> np.ndarray:
+        if size > 1 << 24:
+            raise MemoryError
+        return aligned_bytes(size)
+
+    monkeypatch.setattr(tensor, "aligned_bytes", little)
+    scratch = Scratch()
+    for take in (lambda size: scratch.take_each(size, 2), scratch.take):
+        with pytest.raises(MemoryError), scratch.frame():
+            take(1 << 30)
+        with scratch.frame():
+            take(1000)
 
 
 OVER_READ = textwrap.dedent(

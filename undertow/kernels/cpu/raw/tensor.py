@@ -92,8 +92,9 @@ class Scratch:
         """
         size = align(size) + LINE
         if not self._ranges or self._each + size > self._step or self._ranges[-1].size < threads * self._step:
-            self._step = max(self._step, 2 * (self._each + size), 1 << 18)
-            self._ranges.append(aligned_bytes(threads * self._step))
+            step = max(2 * (self._each + size), 1 << 18)  # may be less than fewer threads had, each with more to do
+            self._ranges.append(aligned_bytes(threads * step))
+            self._step = step  # only now: where there is not so much, there may be less
             self.version = next(_versions)
         address = self._ranges[-1].ctypes.data + self._each
         self._each += size
