@@ -342,7 +342,7 @@ def _many_backward_weights(
         def to_weights(t: int, u: int, us: int, p0: int, p1: int) -> None:
             _weights.backward(form, f, u, us, gw, x.c, gy.c, p0, p1, 0, x.c, tmp + t * step, ruined)
 
-        if slices == 1:
+        if slices == 1:  # each thread has its own channels from beginning to end, and their sums in its own memory
             most = 2 * ceil_div(ceil_div(panels, 2), min(team().size, ceil_div(panels, 2)))  # panels of a thread
             own_us = most * x.c * 64 + _PAD
             own, apart = memory.take_each(_weights_of(f) * own_us, team().size)
